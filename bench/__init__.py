@@ -1,0 +1,1 @@
+"""Benchmarks against other job engines: `python bench/compare.py` runs them all."""

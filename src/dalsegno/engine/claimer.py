@@ -1,0 +1,184 @@
+"""The claimer: keeps every pool fed, in the global order, and takes back what a pause or cancel unbegins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from dalsegno.engine.executor import Pool
+from dalsegno.engine.item import Item, StageInfo
+from dalsegno.engine.looper import Looper
+from dalsegno.model.outcome import Release
+from dalsegno.store.hot import Claimed
+from dalsegno.store.schema import items, jobs, leases, stages
+
+if TYPE_CHECKING:
+    from dalsegno.engine.settler import Settler
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+BATCH = 500
+"""Most items in one claim."""
+MOST_UNSETTLED = 4000
+"""Back-pressure: with this many outcomes not yet written, nothing new is claimed."""
+
+
+class Claimer(Looper):
+    name = "claimer"
+
+    def __init__(self, store: Store, pools: dict[str, Pool], settler: Settler, process_id: Callable[[], int]) -> None:
+        super().__init__()
+        self.interval = store.poll_seconds
+        self._store = store
+        self._pools = pools
+        self._settler = settler
+        self._process_id = process_id
+        self._infos: dict[int, StageInfo] = {}
+        self._look_for_closed = False
+        self._looked_at = 0.0
+        self._uncertain = False
+        self._clock = store.clock
+        self.draining = False
+
+    def closed(self) -> None:
+        """Some stage may have been closed or canceled: look before anything else begins."""
+        self._look_for_closed = True
+        self.wake()
+
+    def tick(self) -> float | None:
+        if self._uncertain:
+            self._give_back_unknown()
+        if self._look_for_closed or self._clock.monotonic() - self._looked_at > self.interval:
+            self._look_for_closed = False
+            self._take_back_closed()
+            self._looked_at = self._clock.monotonic()
+        if self.draining:
+            return None
+        more = False
+        for pool in self._pools.values():
+            if self._settler.unsettled() > MOST_UNSETTLED:
+                return 0.005
+            more |= self._claim(pool)
+        return 0 if more else None
+
+    def _claim(self, pool: Pool) -> bool:
+        """Feed one pool; True when there may be more for it right away."""
+        want = min(BATCH, pool.appetite())
+        if want == 0:
+            return False
+        process_id = self._process_id()
+        try:
+            claimed = self._store.write(
+                "claim", lambda tx: tx.hot.claim(tx, pool.service.name, process_id, want)
+            )
+        except Exception:
+            self._uncertain = True  # the commit may have happened: find out before claiming again
+            raise
+        if not claimed:
+            return False
+        missing = {item.stage_id for item in claimed} - self._infos.keys()
+        if missing:
+            self._infos |= self._store.read(lambda tx: _stage_infos(tx, missing))
+        work = [self._item(row) for row in claimed]
+        self._settler.hold(work)
+        if process_id != self._process_id():
+            return True  # declared dead in between: these leases are no longer ours
+        pool.feed(work)
+        return len(claimed) == want and pool.appetite() > 0
+
+    def _item(self, claimed: Claimed) -> Item:
+        item = Item(claimed, self._infos[claimed.stage_id])
+        if claimed.parent_id is not None:
+            item._fetch_input = self._fetch_input
+        item.on_phase = self._settler.phase
+        return item
+
+    def _fetch_input(self, parent_id: int) -> Any:
+        return self._store.read(
+            lambda tx: tx.conn.execute(sa.select(items.c.result).where(items.c.id == parent_id)).scalar()
+        )
+
+    # --- taking back --------------------------------------------------------------------------
+
+    def _take_back_closed(self) -> None:
+        held = self._settler.stages_in_hand()
+        for stage_id in self._infos.keys() - held:
+            del self._infos[stage_id]  # a resumed job may come with other settings: read them again
+        if not held:
+            return
+        closed, canceled = self._store.read(lambda tx: _closed(tx, held))
+        if canceled:
+            self._settler.cancel(canceled)
+        if closed or self.draining:
+            for pool in self._pools.values():
+                for item in pool.take_back(lambda item: self.draining or item.stage.id in closed):
+                    self._settler.put(item, Release("paused" if not self.draining else "shutting down"))
+
+    def _give_back_unknown(self) -> None:
+        """Leases that the database says are ours and that we know nothing of: a claim whose answer was lost."""
+        process_id = self._process_id()
+        rows = self._store.read(
+            lambda tx: tx.rows(
+                sa.select(items.c.id, items.c.stage_id, items.c.job_id, items.c.seq, items.c.key, items.c.lease,
+                          items.c.attempt, items.c.interruptions, items.c.forced, items.c.parent_id)
+                .join(leases, leases.c.item_id == items.c.id)
+                .where(leases.c.process_id == process_id)
+            )
+        )  # fmt: skip
+        known = self._settler.in_hand()
+        strangers = [Claimed(**row, params=None) for row in rows if row["id"] not in known]
+        if strangers:
+            logger.warning("giving back %d items whose claim was cut off", len(strangers))
+            infos = self._store.read(lambda tx: _stage_infos(tx, {row.stage_id for row in strangers}))
+            for row in strangers:
+                self._settler.put(Item(row, infos[row.stage_id]), Release("claim was cut off"))
+        self._uncertain = False
+
+
+def _closed(tx: Tx, held: set[int]) -> tuple[set[int], set[int]]:
+    rows = tx.rows(
+        sa.select(stages.c.id, stages.c.open, jobs.c.cancel_requested_at)
+        .join(jobs, jobs.c.id == stages.c.job_id)
+        .where(stages.c.id.in_(held), sa.or_(stages.c.open.is_(False), jobs.c.cancel_requested_at.is_not(None)))
+    )
+    closed = {row["id"] for row in rows if not row["open"]}
+    return closed, {row["id"] for row in rows if row["cancel_requested_at"] is not None}
+
+
+def _stage_infos(tx: Tx, stage_ids: set[int]) -> dict[int, StageInfo]:
+    """What the items of these stages share, with the stages that follow each of them."""
+    found = {}
+    rows = tx.rows(
+        sa.select(stages, jobs.c.snapshot, jobs.c.overrides, jobs.c.options, jobs.c.scope)
+        .join(jobs, jobs.c.id == stages.c.job_id)
+        .where(stages.c.id.in_(stage_ids))
+    )
+    for row in rows:
+        followers: tuple[int, ...] = ()
+        if row["followed_by"]:
+            followers = tuple(
+                tx.conn.execute(
+                    sa.select(stages.c.id).where(
+                        stages.c.job_id == row["job_id"], stages.c.key.in_(row["followed_by"])
+                    )
+                ).scalars()
+            )
+        found[row["id"]] = StageInfo(
+            id=row["id"],
+            job_id=row["job_id"],
+            key=row["key"],
+            service=row["service"],
+            params=row["params"] or {},
+            snapshot={**(row["snapshot"] or {}), **(row["overrides"] or {})},
+            options=row["options"] or {},
+            scope=row["scope"],
+            followed_by=followers,
+            max_attempts=row["max_attempts"],
+            max_interruptions=row["max_interruptions"],
+            timeout=row["timeout"],
+        )
+    return found

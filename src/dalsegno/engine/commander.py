@@ -1,0 +1,407 @@
+"""The commander: applies what operators ask for. A command is a row; each is one transaction.
+
+Everything here locks the job first, then its stages, then items nobody has leased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.planner import advance
+from dalsegno.engine.submit import PRIORITIES, active_twin
+from dalsegno.errors import CommandRefused, DalSegnoError, InputInvalid, NotFound, TwinActive
+from dalsegno.model.states import (
+    JOB_FINISHED,
+    STAGE_FINISHED,
+    CommandStatus,
+    ItemStatus,
+    JobStatus,
+    StageStatus,
+)
+from dalsegno.store.hot import Delta, Event
+from dalsegno.store.schema import COMMANDS, commands, items, jobs, lanes, stages
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+
+def request(
+    tx: Tx,
+    kind: str,
+    *,
+    job_id: int | None = None,
+    item_id: int | None = None,
+    payload: dict[str, Any] | None = None,
+    requested_by: str | None = None,
+) -> int:
+    """Write a command down; returns its id. The next engine to look applies it."""
+    if kind not in COMMANDS:
+        raise InputInvalid(problem=f'There is no command "{kind}".')
+    if item_id is not None and job_id is None:
+        job_id = tx.conn.execute(sa.select(items.c.job_id).where(items.c.id == item_id)).scalar()
+        if job_id is None:
+            raise NotFound(what="item", id=item_id)
+    elif tx.conn.execute(sa.select(jobs.c.id).where(jobs.c.id == job_id)).scalar() is None:
+        raise NotFound(what="job", id=job_id)
+    tx.announce("commands")
+    return int(
+        tx.conn.execute(
+            sa.insert(commands)
+            .values(
+                type=kind,
+                job_id=job_id,
+                item_id=item_id,
+                payload=payload,
+                requested_by=requested_by,
+                created_at=tx.now,
+            )
+            .returning(commands.c.id)
+        ).scalar_one()
+    )
+
+
+class Commander(Looper):
+    name = "commander"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.interval = store.poll_seconds
+        self._store = store
+
+    def tick(self) -> float | None:
+        return 0.2 if apply_pending(self._store) else None
+
+
+def apply_pending(store: Store) -> bool:
+    """Apply every pending command in order; True when some must wait (a resume while its job still drains)."""
+    last, waiting = 0, False
+    while True:
+        outcome = store.write("command", lambda tx, last=last: _apply_next(tx, last))  # type: ignore[misc]
+        if outcome is None:
+            return waiting
+        last, applied = outcome
+        waiting |= not applied
+
+
+def _apply_next(tx: Tx, after: int) -> tuple[int, bool] | None:
+    command = tx.row(
+        sa.select(commands)
+        .where(commands.c.status == CommandStatus.PENDING, commands.c.id > after)
+        .order_by(commands.c.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    if command is None:
+        return None
+    values: dict[str, Any] = {"status": CommandStatus.APPLIED, "applied_at": tx.now}
+    try:
+        if not _apply(tx, command):
+            return command["id"], False
+    except DalSegnoError as error:
+        values |= {"status": CommandStatus.REJECTED, "error_code": error.code, "error_message": str(error)}
+        event = Event("command_rejected", command["requested_by"] or "operator", command["job_id"],
+                      item_id=command["item_id"], level="warn", message=str(error),
+                      data={"command": command["type"]})  # fmt: skip
+        tx.hot.insert_events(tx, [event])
+    tx.conn.execute(sa.update(commands).where(commands.c.id == command["id"]).values(**values))
+    tx.announce("applied")
+    return command["id"], True
+
+
+def _apply(tx: Tx, command: sa.RowMapping) -> bool:
+    """Do it. False: not yet. Every refusal is raised before anything is written."""
+    by = command["requested_by"] or "operator"
+    payload = command["payload"] or {}
+    match command["type"]:
+        case "pause":
+            pause_job(tx, command["job_id"], payload.get("reason") or "paused by an operator", by)
+        case "resume":
+            return resume_job(tx, command["job_id"], payload.get("overrides") or {}, by)
+        case "cancel":
+            cancel_job(tx, command["job_id"], by)
+        case "retry_item":
+            retry_item(tx, command["item_id"], by)
+        case "force_retry_item":
+            retry_item(tx, command["item_id"], by, force=True)
+        case "set_priority":
+            set_priority(tx, command["job_id"], payload.get("priority"), by)
+    return True
+
+
+# --- pause and resume ---------------------------------------------------------------------------
+
+
+def pause_job(tx: Tx, job_id: int, reason: str, by: str) -> None:
+    """No new claim from here on; what has begun finishes; then the job is paused."""
+    job = _lock_job(tx, job_id)
+    if job["status"] in JOB_FINISHED:
+        raise CommandRefused(what="Job", id=job_id, verb="paused", state=job["status"], fix="Nothing is left to pause.")
+    if job["status"] in (JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED):
+        return
+    status = JobStatus.PAUSED if job["status"] == JobStatus.QUEUED else JobStatus.PAUSE_REQUESTED
+    _set_job(tx, job_id, status=status, pause_reason=reason, paused_by=by)
+    events = [Event(f"job_{status}", by, job_id, message=reason)]
+    for stage in _lock_stages(tx, job_id):
+        if stage["status"] == StageStatus.RUNNING:
+            _set_stage(tx, stage["id"], status=StageStatus.PAUSE_REQUESTED, open=False, claimable=False)
+            events.append(Event("stage_pause_requested", by, job_id, stage["id"]))
+    tx.hot.insert_events(tx, events)
+    tx.announce("closed")
+    advance(tx, [job_id])
+
+
+def resume_job(tx: Tx, job_id: int, overrides: dict[str, Any], by: str) -> bool:
+    """Back to the queue, with what was interrupted pending again. False while the job still drains."""
+    job = _lock_job(tx, job_id)
+    if job["status"] == JobStatus.PAUSE_REQUESTED:
+        return False
+    if job["status"] != JobStatus.PAUSED:
+        fix = "Only a paused job can be resumed."
+        raise CommandRefused(what="Job", id=job_id, verb="resumed", state=job["status"], fix=fix)
+    merged = {**(job["overrides"] or {}), **overrides} or None
+    _set_job(tx, job_id, status=JobStatus.QUEUED, pause_reason=None, paused_by=None, overrides=merged)
+    data = {"overrides": overrides} if overrides else None
+    tx.hot.insert_events(tx, [Event("job_queued", by, job_id, message="resumed", data=data)])
+    requeue_interrupted(tx, _lock_stages(tx, job_id), by)
+    release_lane(tx, job["lane"], by)
+    tx.announce("jobs")
+    return True
+
+
+def requeue_interrupted(tx: Tx, job_stages: Sequence[sa.RowMapping], by: str) -> int:
+    """interrupted → pending in these (locked) stages; returns how many."""
+    total = 0
+    for stage in job_stages:
+        if not stage["interrupted"]:
+            continue
+        rows = tx.conn.execute(
+            sa.update(items)
+            .where(
+                items.c.stage_id == stage["id"],
+                items.c.error_code.is_not(None),  # lets the small index answer
+                items.c.status == ItemStatus.INTERRUPTED,
+            )
+            .values(status=ItemStatus.PENDING, returned=True)
+            .returning(items.c.id)
+        ).scalars()
+        found = list(rows)
+        delta = Delta()
+        delta.counts[ItemStatus.INTERRUPTED] = -len(found)
+        delta.counts[ItemStatus.PENDING] = delta.ready = delta.returned = len(found)
+        tx.hot.adjust(tx, {stage["id"]: delta})
+        tx.hot.insert_events(tx, [Event("item_requeued", by, stage["job_id"], stage["id"], item) for item in found])
+        tx.announce(f"work:{stage['service']}")
+        total += len(found)
+    return total
+
+
+def hold_lane(tx: Tx, lane: str, reason: str, by: str) -> None:
+    """Nothing of this lane starts until an operator resumes."""
+    tx.conn.execute(
+        sa.update(lanes)
+        .where(lanes.c.name == lane, lanes.c.held_at.is_(None))
+        .values(held_at=tx.now, held_by=by, held_reason=reason)
+    )
+
+
+def release_lane(tx: Tx, lane: str, by: str) -> None:
+    released = tx.conn.execute(
+        sa.update(lanes)
+        .where(lanes.c.name == lane, lanes.c.held_at.is_not(None))
+        .values(held_at=None, held_by=None, held_reason=None)
+    ).rowcount
+    if released:
+        tx.hot.insert_events(tx, [Event("lane_released", by, data={"lane": lane})])
+
+
+# --- cancel -------------------------------------------------------------------------------------
+
+
+def cancel_job(tx: Tx, job_id: int, by: str) -> None:
+    """Closes the job at once; the scheduler cancels its items bit by bit, running ones are asked to stop."""
+    job = _lock_job(tx, job_id)
+    if job["status"] in JOB_FINISHED:
+        fix = "Nothing is left to cancel."
+        raise CommandRefused(what="Job", id=job_id, verb="canceled", state=job["status"], fix=fix)
+    if job["cancel_requested_at"] is not None:
+        return
+    _set_job(tx, job_id, cancel_requested_at=tx.now)
+    for stage in _lock_stages(tx, job_id):
+        _set_stage(tx, stage["id"], open=False, claimable=False)
+    tx.hot.insert_events(tx, [Event("job_cancel_requested", by, job_id)])
+    tx.announce("closed")
+    tx.announce("jobs")
+
+
+def cancel_items(tx: Tx, job_id: int, limit: int = 2000) -> int:
+    """Cancel up to `limit` waiting items of a job that is being canceled; returns how many were left to do."""
+    left = limit
+    events: list[Event] = []
+    for stage in _lock_stages(tx, job_id):
+        for status in (ItemStatus.PENDING, ItemStatus.INTERRUPTED):
+            if left <= 0 or not stage[status]:
+                continue
+            some = (
+                sa.select(items.c.id)
+                .where(items.c.stage_id == stage["id"], items.c.status == status)
+                .order_by(items.c.seq.desc())  # from the far end, so that what is done is not walked again
+                .limit(left)
+            )
+            found = list(
+                tx.conn.execute(
+                    sa.update(items)
+                    .where(items.c.id.in_(some), items.c.status == status)
+                    .values(status=ItemStatus.CANCELED, returned=False, due_at=None, finished_at=tx.now)
+                    .returning(items.c.id)
+                ).scalars()
+            )
+            left -= len(found)
+            tx.conn.execute(
+                sa.update(stages)
+                .where(stages.c.id == stage["id"])
+                .values(
+                    {
+                        stages.c[status]: stages.c[status] - len(found),
+                        stages.c.canceled: stages.c.canceled + len(found),
+                        stages.c.ready: 0,
+                        stages.c.returned: 0,
+                    }
+                )
+            )
+            events += [Event("item_canceled", "commander", job_id, stage["id"], item) for item in found]
+    if events:
+        tx.hot.insert_events(tx, events)
+    return limit - left
+
+
+# --- retry and priority -------------------------------------------------------------------------
+
+
+def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
+    """A fresh budget of attempts for one item; a finished job goes back to the queue for it."""
+    job_id = tx.conn.execute(sa.select(items.c.job_id).where(items.c.id == item_id)).scalar()
+    if job_id is None:
+        raise NotFound(what="item", id=item_id)
+    job = _lock_job(tx, job_id)
+    all_stages = _lock_stages(tx, job_id)
+    item = tx.row(sa.select(items).where(items.c.id == item_id).with_for_update())
+    assert item is not None
+    allowed = {ItemStatus.FAILED, ItemStatus.INTERRUPTED}
+    if force:
+        allowed |= {ItemStatus.SUCCEEDED, ItemStatus.SKIPPED}
+    if item["status"] not in allowed:
+        verb = "force-retried" if force else "retried"
+        raise CommandRefused(what="Item", id=item_id, verb=verb, state=item["status"], fix=_retry_fix(item["status"]))
+    if job["cancel_requested_at"] is not None:
+        raise CommandRefused(what="Item", id=item_id, verb="retried", state="being canceled", fix="Submit a new job.")
+    if job["status"] in JOB_FINISHED and job["dedupe_key"] is not None:
+        twin = active_twin(tx, job["dedupe_key"])
+        if twin is not None:
+            raise TwinActive(id=job_id, twin=twin)
+    tx.conn.execute(
+        sa.update(items)
+        .where(items.c.id == item_id, items.c.status == item["status"])
+        .values(
+            status=ItemStatus.PENDING,
+            returned=True,
+            forced=force,
+            attempt=0,
+            interruptions=0,
+            error_code=None,
+            error_message=None,
+            started_at=None,
+            finished_at=None,
+        )
+    )
+    delta = Delta()
+    delta.move(item["status"], ItemStatus.PENDING)
+    delta.ready = delta.returned = 1
+    tx.hot.adjust(tx, {item["stage_id"]: delta})
+    kind = "item_force_retried" if force else "item_retried"
+    data = {"was": item["status"], "error_code": item["error_code"]}
+    tx.hot.insert_events(tx, [Event(kind, by, job_id, item["stage_id"], item_id, data=data)])
+    _reopen(tx, job, all_stages, item["stage_id"], by)
+
+
+def _retry_fix(status: str) -> str:
+    match status:
+        case ItemStatus.SUCCEEDED | ItemStatus.SKIPPED:
+            return "To run it again although it is done, force-retry it."
+        case ItemStatus.CANCELED:
+            return "Submit a new job."
+        case _:
+            return "It will run by itself."
+
+
+def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], stage_id: int, by: str) -> None:
+    """The item's stage and everything after it may have work again."""
+    touched: set[str] = set()
+    events: list[Event] = []
+    for stage in all_stages:  # in topological order
+        if stage["id"] != stage_id and not touched.intersection(stage["depends_on"]):
+            continue
+        touched.add(stage["key"])
+        if stage["status"] in STAGE_FINISHED:
+            replan = stage["id"] != stage_id and stage["follow"] == "all" and not stage["given"]
+            _set_stage(
+                tx,
+                stage["id"],
+                status=StageStatus.PENDING,
+                finished_at=None,
+                planned=stage["planned"] and not replan,
+                last_error=None,
+            )
+            events.append(Event("stage_pending", by, job["id"], stage["id"], message="reopened"))
+        elif stage["status"] == StageStatus.RUNNING and job["cancel_requested_at"] is None:
+            stopped = sa.and_(stages.c.on_failure == "stop", stages.c.failed > 0)
+            _set_stage(tx, stage["id"], open=~stopped, claimable=sa.and_(~stopped, stages.c.ready > 0))
+        tx.announce(f"work:{stage['service']}")
+    if job["status"] in JOB_FINISHED:
+        _set_job(tx, job["id"], status=JobStatus.QUEUED, finished_at=None, error_code=None, error_message=None)
+        events.append(Event("job_queued", by, job["id"], message="reopened"))
+        tx.announce("jobs")
+    if events:
+        tx.hot.insert_events(tx, events)
+    advance(tx, [job["id"]])
+
+
+def set_priority(tx: Tx, job_id: int, priority: Any, by: str) -> None:
+    """Smaller runs first. One row per stage, however many items there are."""
+    if not isinstance(priority, int) or isinstance(priority, bool) or priority not in PRIORITIES:
+        raise InputInvalid(problem=f"priority must be a whole number within ±1,000,000, not {priority!r}.")
+    job = _lock_job(tx, job_id)
+    if job["status"] in JOB_FINISHED:
+        fix = "Its order no longer matters."
+        raise CommandRefused(what="Job", id=job_id, verb="re-prioritised", state=job["status"], fix=fix)
+    _lock_stages(tx, job_id)
+    _set_job(tx, job_id, priority=priority)
+    tx.conn.execute(sa.update(stages).where(stages.c.job_id == job_id).values(priority=priority))
+    data = {"from": job["priority"], "to": priority}
+    tx.hot.insert_events(tx, [Event("job_priority_changed", by, job_id, data=data)])
+    tx.announce("jobs")
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _lock_job(tx: Tx, job_id: int) -> sa.RowMapping:
+    job = tx.row(sa.select(jobs).where(jobs.c.id == job_id).with_for_update())
+    if job is None:
+        raise NotFound(what="job", id=job_id)
+    return job
+
+
+def _lock_stages(tx: Tx, job_id: int) -> list[sa.RowMapping]:
+    return tx.rows(sa.select(stages).where(stages.c.job_id == job_id).order_by(stages.c.id).with_for_update())
+
+
+def _set_job(tx: Tx, job_id: int, **values: Any) -> None:
+    tx.conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(updated_at=tx.now, **values))
+
+
+def _set_stage(tx: Tx, stage_id: int, **values: Any) -> None:
+    tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(**values))

@@ -1,0 +1,208 @@
+"""The engine: all loops of one process, started in order, stopped in reverse, with nothing lost in between."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dalsegno.engine.claimer import Claimer
+from dalsegno.engine.commander import Commander, hold_lane, pause_job
+from dalsegno.engine.executor import AsyncLoop, Pool
+from dalsegno.engine.heart import Heart, Roster
+from dalsegno.engine.item import Item
+from dalsegno.engine.logbridge import LogBridge
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.planner import Planner
+from dalsegno.engine.rescuer import Rescuer, rescue_all
+from dalsegno.engine.scheduler import Scheduler
+from dalsegno.engine.service import Service, Services
+from dalsegno.engine.settler import Rules, Settler
+from dalsegno.errors import DalSegnoError
+from dalsegno.model.backoff import Backoff
+from dalsegno.model.outcome import Interrupted
+from dalsegno.store.schema import jobs
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+SHORTEST_LEASE = 30.0
+"""Seconds: a handler that holds the GIL can delay the heartbeat."""
+SWITCH_INTERVAL = 0.001
+"""Python's default of 5 ms lets a busy handler keep the claimer and the settler waiting that long at every step."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    node: str = field(default_factory=socket.gethostname)
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    lease_seconds: float = 60.0
+    drain_seconds: float = 30.0
+    backoff: Backoff = Backoff()
+    concurrency: Mapping[str, int] = field(default_factory=dict)
+    """Workers per service in this process, where it differs from what the service says."""
+    keep_logs: bool = True
+    secrets: tuple[str, ...] = ()
+
+
+class Engine:
+    """Runs services on a store until stopped. Use it as a context manager, or start() and stop()."""
+
+    def __init__(self, store: Store, services: Iterable[Service], options: EngineOptions | None = None) -> None:
+        self.store = store
+        self.options = options or EngineOptions()
+        self.services = Services(services)
+        self._loop = AsyncLoop()
+        self.pools: dict[str, Pool] = {}
+        self._heart = Heart(
+            store, self.options.node, dict(self.options.labels), self.options.lease_seconds, self._died
+        )
+        self._roster = Roster(store, self.pools, self._process_id)
+        self._settler = Settler(
+            store, self.pools, self._loop, Rules(self.options.backoff), _pause_by_service, self._roster.report
+        )
+        self._claimer = Claimer(store, self.pools, self._settler, self._process_id)
+        self._scheduler = Scheduler(store)
+        self._commander = Commander(store)
+        self._planner = Planner(store, self.services, self._process_id)
+        self._rescuer = Rescuer(store, self._process_id, self.options.lease_seconds / 3)
+        self._logs = LogBridge(store, self.options.secrets) if self.options.keep_logs else None
+        for service in self.services:
+            workers = self.options.concurrency.get(service.name, service.workers)
+            pool_service = Service(service.name, service.handler, workers, service.planner)
+            self.pools[service.name] = Pool(
+                pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop
+            )
+        self._watch_stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._unlisten: Callable[[], None] = lambda: None
+        self._release: Callable[[], None] = lambda: None
+        self._state_lock = threading.Lock()
+        self._started = False
+
+    def _process_id(self) -> int:
+        return self._heart.process_id
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def start(self) -> Engine:
+        """Take the database (SQLite lets one engine in), recover what a crash left, and begin."""
+        self._release = self.store.hold_engine()
+        try:
+            self._heart.register({pool.service.name: pool.service.workers for pool in self.pools.values()})
+            rescue_all(self.store, self._process_id(), alone=not self.store.shared)
+        except BaseException:
+            self._release()
+            raise
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
+        self._unlisten = self.store.listen(self._heard)
+        self._watcher = threading.Thread(
+            target=self.store.watch, args=(self._watch_stop,), name="dalsegno-watch", daemon=True
+        )
+        self._watcher.start()
+        for loop in self._loops():
+            loop.start()
+        for pool in self.pools.values():
+            pool.start()
+        self._started = True
+        return self
+
+    def stop(self, drain_seconds: float | None = None) -> bool:
+        """Claim nothing more, give back what has not begun, let the rest finish until the deadline.
+
+        What is still running then is interrupted, without cost to it. True: everything finished in time.
+        """
+        with self._state_lock:
+            if not self._started:
+                return True
+            self._started = False
+        limit = self.options.drain_seconds if drain_seconds is None else drain_seconds
+        deadline = time.monotonic() + limit
+        self._claimer.draining = True
+        self._claimer.closed()
+        while time.monotonic() < deadline and not self._quiet():
+            time.sleep(0.01)
+        clean = self._quiet()
+        for loop in (self._claimer, self._planner, self._scheduler, self._commander, self._rescuer):
+            loop.stop(timeout=5)
+        for pool in self.pools.values():
+            pool.stop()
+            for item in pool.take_back(_everything):
+                self._settler.put(item, Interrupted("shutting down", "stopped"))
+            for item in list(pool.running.values()):
+                item.cancelled = True
+                self._loop.cancel(item)
+                self._settler.put(item, Interrupted("still running when its process stopped", "stopped"))
+            pool.running.clear()
+        self._settler.stop(timeout=10)
+        self._watch_stop.set()
+        try:
+            self._settler.flush()
+            self._heart.stop(timeout=5)
+            self._heart.unregister()
+        except DalSegnoError as error:
+            logger.error("stopped without the database; the next start recovers: %s", error)
+            clean = False
+        if self._logs is not None:
+            self._logs.stop(timeout=5)
+        self._unlisten()
+        self._loop.stop()
+        self._release()
+        return clean
+
+    def __enter__(self) -> Engine:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _loops(self) -> list[Looper]:
+        loops: list[Looper] = [self._heart, self._settler, self._claimer, self._planner, self._scheduler]
+        loops += [self._commander, self._rescuer]
+        return [*loops, self._logs] if self._logs is not None else loops
+
+    def _quiet(self) -> bool:
+        return not self._settler.in_hand() and not self._settler.unsettled()
+
+    # --- what wakes whom ----------------------------------------------------------------------
+
+    def _heard(self, topics: set[str]) -> None:
+        for topic in topics:
+            match topic:
+                case "jobs" | "due":
+                    self._scheduler.wake()
+                case "commands":
+                    self._commander.wake()
+                case "closed":
+                    self._claimer.closed()
+                case "plan":
+                    self._planner.wake()
+                case "work":
+                    self._claimer.wake()
+                case _ if topic.startswith("work:") and topic[5:] in self.services:
+                    self._claimer.wake()
+
+    def _died(self) -> None:
+        """Another node declared this process dead: its leases are gone, so nothing in hand may count."""
+        for pool in self.pools.values():
+            pool.take_back(_everything)
+        self._settler.forget()
+
+
+def _everything(_: Item) -> bool:
+    return True
+
+
+def _pause_by_service(tx: Tx, job_id: int, reason: str, code: str) -> None:
+    """A service asked for its job to pause. A full disk stops the whole lane: the next job would meet it too."""
+    pause_job(tx, job_id, f"{code}: {reason}", "service")
+    if code == "disk_full":
+        lane = tx.conn.execute(jobs.select().where(jobs.c.id == job_id)).mappings().one()["lane"]
+        hold_lane(tx, lane, f"{code}: {reason}", "service")

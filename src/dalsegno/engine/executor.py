@@ -1,0 +1,219 @@
+"""The executor: worker threads that take claimed items, run the service, and hand its outcome to the settler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from dalsegno.clock import Clock
+from dalsegno.engine.item import Item
+from dalsegno.engine.service import Service
+from dalsegno.model.outcome import Done, Outcome, Retry, outcome_of
+
+logger = logging.getLogger("dalsegno.engine")
+
+current_item: contextvars.ContextVar[Item | None] = contextvars.ContextVar("dalsegno_item", default=None)
+"""The item this thread or task works on: what the log bridge files lines under."""
+
+FIRST_GUESS = 0.05
+"""Seconds an item is thought to take before the first one has told."""
+AHEAD = 0.25
+"""Prefetch what the workers can do in this many seconds: short items come in hundreds, long ones one by one."""
+MOST_AHEAD = 2000
+
+
+class Pool:
+    """The workers of one service in this process, and the items that wait for them."""
+
+    def __init__(
+        self,
+        service: Service,
+        clock: Clock,
+        settle: Callable[[Item, Outcome], None],
+        begin: Callable[[Item], bool],
+        hungry: Callable[[], None],
+        loop: AsyncLoop,
+    ) -> None:
+        self.service = service
+        self.waiting: deque[Item] = deque()
+        self.running: dict[str, Item] = {}
+        self.processed = 0
+        self.errors = 0
+        self._clock = clock
+        self._settle = settle
+        self._begin = begin
+        self._hungry = hungry
+        self._loop = loop
+        self._ready = threading.Condition()
+        self._stopping = False
+        self._mean = FIRST_GUESS
+        self._threads: dict[str, threading.Thread] = {}
+        self._low = 1
+        self._worker_no = 0
+
+    # --- what the claimer asks ----------------------------------------------------------------
+
+    def appetite(self) -> int:
+        """How many more items to claim now."""
+        ahead = min(MOST_AHEAD, int(self.service.workers * AHEAD / max(self._mean, 1e-6)))
+        target = self.service.workers + ahead
+        self._low = max(1, target // 2)
+        return max(0, target - len(self.waiting) - len(self.running))
+
+    def feed(self, items: Iterable[Item]) -> None:
+        before = len(self.waiting)
+        self.waiting.extend(items)
+        with self._ready:
+            self._ready.notify(len(self.waiting) - before)
+
+    def take_back(self, unwanted: Callable[[Item], bool]) -> list[Item]:
+        """Items that wait and shall not begin; they leave the queue."""
+        back: list[Item] = []
+        for _ in range(len(self.waiting)):
+            try:
+                item = self.waiting.popleft()
+            except IndexError:
+                break
+            if unwanted(item):
+                back.append(item)
+            else:
+                self.waiting.append(item)
+        return back
+
+    # --- workers ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for _ in range(self.service.workers):
+            self._hire()
+
+    def _hire(self) -> None:
+        self._worker_no += 1
+        name = f"{self.service.name}-{self._worker_no}"
+        thread = threading.Thread(target=self._work, args=(name,), name=name, daemon=True)
+        self._threads[name] = thread
+        thread.start()
+
+    def worker_names(self) -> list[str]:
+        return list(self._threads)
+
+    def replace(self, worker: str) -> None:
+        """Its handler does not come back: leave that thread to itself and hire another."""
+        if self._threads.pop(worker, None) is not None:
+            self.running.pop(worker, None)
+            self._hire()
+
+    def stop(self) -> None:
+        with self._ready:
+            self._stopping = True
+            self._ready.notify_all()
+
+    def idle(self) -> bool:
+        return not self.running
+
+    def _next(self) -> Item | None:
+        try:
+            return self.waiting.popleft()
+        except IndexError:
+            pass
+        self._hungry()
+        with self._ready:
+            while not self._stopping:
+                try:
+                    return self.waiting.popleft()
+                except IndexError:
+                    self._ready.wait()
+        return None
+
+    def _work(self, name: str) -> None:
+        clock, settle, running = self._clock, self._settle, self.running
+        while name in self._threads:
+            item = self._next()
+            if item is None:
+                break
+            item.worker = name
+            running[name] = item
+            item.started_at = clock.now()
+            start = clock.monotonic()
+            # A first delivery begins lazily; one that came back is written down before its handler may crash us.
+            if item.claimed.lease > 1 and not self._begin(item):
+                running.pop(name, None)
+                settle(item, Done())
+                continue
+            outcome = self._attempt(item)
+            if running.get(name) is not item:
+                return  # timed out and replaced: the settler has spoken for this item
+            del running[name]
+            settle(item, outcome)
+            self.processed += 1
+            if isinstance(outcome, Retry):
+                self.errors += 1
+            self._mean += 0.05 * (clock.monotonic() - start - self._mean)
+            if len(self.waiting) == self._low:
+                self._hungry()
+        self._threads.pop(name, None)
+
+    def _attempt(self, item: Item) -> Outcome:
+        token = current_item.set(item)
+        try:
+            if self.service.is_async:
+                return outcome_of(self._loop.run(self.service.handler, item))
+            return outcome_of(self.service.handler(item))
+        except Exception as error:
+            return failure(error)
+        except BaseException as error:  # SystemExit in a service must not take the worker with it
+            return failure(error)
+        finally:
+            current_item.reset(token)
+
+
+def failure(error: BaseException) -> Retry:
+    """An exception as an outcome: its type is the code, its last lines the message."""
+    logger.debug("service raised", exc_info=error)
+    text = "".join(traceback.format_exception_only(error)).strip() or type(error).__name__
+    where = traceback.extract_tb(error.__traceback__)
+    place = f" (at {where[-1].filename}:{where[-1].lineno})" if where else ""
+    return Retry(f"{text}{place}"[:4000], code=type(error).__name__)
+
+
+class AsyncLoop:
+    """One event loop for all async services of a process, started when the first needs it."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._futures: dict[int, Future[Any]] = {}
+
+    def run(self, handler: Callable[[Item], Any], item: Item) -> Any:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="dalsegno-async", daemon=True).start()
+        future = asyncio.run_coroutine_threadsafe(self._call(handler, item), self._loop)
+        self._futures[item.id] = future
+        try:
+            return future.result()
+        finally:
+            self._futures.pop(item.id, None)
+
+    async def _call(self, handler: Callable[[Item], Any], item: Item) -> Any:
+        current_item.set(item)
+        return await handler(item)
+
+    def cancel(self, item: Item) -> None:
+        """Cancel the item's task, if it runs here. Code in a thread can only be asked."""
+        future = self._futures.get(item.id)
+        if future is not None:
+            future.cancel()
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop = None

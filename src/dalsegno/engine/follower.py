@@ -1,0 +1,82 @@
+"""Streaming: an item that is done brings forth its follower in every stage that follows `each`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from dalsegno.model.states import ItemStatus
+from dalsegno.store.hot import Delta, Event, NewItem
+from dalsegno.store.schema import items, leases, stages
+
+if TYPE_CHECKING:
+    from dalsegno.engine.item import Item
+    from dalsegno.store.store import Tx
+
+Parent = tuple["Item", str | None]
+
+
+def follow(tx: Tx, parents: Sequence[Parent]) -> None:
+    """Add a follower for each parent; where there is one already and the result changed, it starts over."""
+    by_stage: dict[int, list[Parent]] = {}
+    for parent in parents:
+        for stage_id in parent[0].stage.followed_by:
+            by_stage.setdefault(stage_id, []).append(parent)
+    for stage_id, some in sorted(by_stage.items()):
+        _follow(tx, stage_id, some)
+
+
+def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> None:
+    stage = tx.row(
+        sa.select(stages.c.job_id, stages.c.service, stages.c.high_seq).where(stages.c.id == stage_id).with_for_update()
+    )
+    assert stage is not None
+    rows = [
+        NewItem(stage["high_seq"] + number, item.key, None, item.id, _hash(result))
+        for number, (item, result) in enumerate(parents, 1)
+    ]
+    inserted = {key for _, key in tx.hot.insert_missing(tx, stage["job_id"], stage_id, rows)}
+    delta = Delta()
+    if inserted:
+        tx.conn.execute(
+            sa.update(stages).where(stages.c.id == stage_id).values(high_seq=stage["high_seq"] + len(rows))
+        )
+        delta.total = delta.ready = len(inserted)
+        delta.counts[ItemStatus.PENDING] = len(inserted)
+    for row in rows:
+        if row.key not in inserted:
+            _start_over(tx, stage_id, row, delta)
+    tx.hot.adjust(tx, {stage_id: delta})
+    tx.announce(f"work:{stage['service']}")
+
+
+def _start_over(tx: Tx, stage_id: int, row: NewItem, delta: Delta) -> None:
+    """The follower exists. If what it follows changed, what it made is stale."""
+    found = tx.row(
+        sa.select(items.c.id, items.c.job_id, items.c.status, items.c.input_hash).where(
+            items.c.stage_id == stage_id, items.c.key == row.key
+        )
+    )
+    if found is None or found["input_hash"] == row.input_hash:
+        return
+    values = {"input_hash": row.input_hash, "parent_id": row.parent_id}
+    stays = (ItemStatus.PENDING, ItemStatus.INTERRUPTED, ItemStatus.CANCELED)
+    if found["status"] not in stays:
+        # A leased follower loses its lease: the number moves on, so what it finishes now is refused.
+        tx.conn.execute(sa.delete(leases).where(leases.c.item_id == found["id"]))
+        values |= {"status": ItemStatus.PENDING, "returned": True, "finished_at": None, "attempt": 0,
+                   "error_code": None, "error_message": None, "lease": items.c.lease + 1}  # fmt: skip
+        delta.move(found["status"], ItemStatus.PENDING)
+        delta.ready += 1
+        delta.returned += 1
+        event = Event("item_reset", "follower", found["job_id"], stage_id, found["id"],
+                      message="what it follows changed")  # fmt: skip
+        tx.hot.insert_events(tx, [event])
+    tx.conn.execute(sa.update(items).where(items.c.id == found["id"]).values(**values))
+
+
+def _hash(result: str | None) -> str:
+    return hashlib.sha256((result or "null").encode()).hexdigest()

@@ -1,0 +1,129 @@
+"""The heart: registers this process, and beats from a thread of its own so that no handler can stop it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.rescuer import this_host
+from dalsegno.store.schema import nodes, processes, workers
+from dalsegno.version import VERSION
+
+if TYPE_CHECKING:
+    from dalsegno.engine.executor import Pool
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+
+class Heart(Looper):
+    """One row per process start: its id is what leases are held under."""
+
+    name = "heart"
+
+    def __init__(
+        self, store: Store, node: str, labels: dict[str, Any], ttl: float, died: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self.interval = ttl / 3
+        self.process_id = 0
+        self._store = store
+        self._node = node
+        self._labels = labels
+        self._ttl = ttl
+        self._died = died
+
+    def register(self, capacity: dict[str, int]) -> None:
+        self._capacity = capacity
+        self.process_id = self._store.write("register", self._register)
+
+    def _register(self, tx: Tx) -> int:
+        now = tx.hot.database_now(tx)
+        node = {"labels": self._labels, "max_concurrency": self._capacity, "last_seen": now, "awake_state": "awake"}
+        if tx.insert_new(nodes, {"name": self._node, **node}) is None:
+            tx.conn.execute(sa.update(nodes).where(nodes.c.name == self._node).values(**node))
+        return int(
+            tx.conn.execute(
+                sa.insert(processes)
+                .values(
+                    node=self._node,
+                    host=this_host(),
+                    pid=os.getpid(),
+                    version=VERSION,
+                    started_at=now,
+                    heartbeat_at=now,
+                    lease_until=now + timedelta(seconds=self._ttl),
+                )
+                .returning(processes.c.id)
+            ).scalar_one()
+        )
+
+    def tick(self) -> float | None:
+        if not self._store.write("heartbeat", self._beat):
+            logger.error("this process was declared dead (too long without a heartbeat); it starts over")
+            self._died()
+            self.register(self._capacity)
+        return None
+
+    def _beat(self, tx: Tx) -> bool:
+        alive = tx.hot.renew(tx, self.process_id, self._ttl)
+        tx.conn.execute(sa.update(nodes).where(nodes.c.name == self._node).values(last_seen=tx.now))
+        return alive
+
+    def unregister(self) -> None:
+        self._store.write("unregister", self._unregister)
+
+    def _unregister(self, tx: Tx) -> None:
+        tx.conn.execute(sa.delete(workers).where(workers.c.process_id == self.process_id))
+        tx.conn.execute(sa.delete(processes).where(processes.c.id == self.process_id))
+
+
+class Roster:
+    """What every worker is doing now, written only where it changed and at most once a second."""
+
+    def __init__(self, store: Store, pools: dict[str, Pool], process_id: Callable[[], int]) -> None:
+        self._store = store
+        self._pools = pools
+        self._process_id = process_id
+        self._written: dict[str, dict[str, Any]] = {}
+
+    def report(self) -> None:
+        changed = {}
+        for pool in self._pools.values():
+            for name in pool.worker_names():
+                line = self._line(pool, name)
+                if self._written.get(name) != line:
+                    changed[name] = line
+        if changed:
+            self._store.write("workers", lambda tx: self._write(tx, changed))
+            self._written |= changed
+
+    def _line(self, pool: Pool, name: str) -> dict[str, Any]:
+        item = pool.running.get(name)
+        return {
+            "service": pool.service.name,
+            "status": "idle" if item is None else "busy",
+            "job_id": item and item.job_id,
+            "stage_id": item and item.stage.id,
+            "item_id": item and item.id,
+            "text": None if item is None else item.text or item.key,
+            "progress": item and item.fraction,
+            "processed": pool.processed,
+            "errors": pool.errors,
+        }
+
+    def _write(self, tx: Tx, changed: dict[str, dict[str, Any]]) -> None:
+        process_id = self._process_id()
+        for name, line in changed.items():
+            values = {**line, "updated_at": tx.now}
+            found = tx.conn.execute(
+                sa.update(workers).where(workers.c.process_id == process_id, workers.c.name == name).values(**values)
+            ).rowcount
+            if not found:
+                tx.insert_new(workers, {"process_id": process_id, "name": name, **values})

@@ -1,0 +1,75 @@
+"""One lifecycle for every loop: tick, wait for a wake or the interval, survive a database that is away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+
+from dalsegno.errors import DalSegnoError
+
+logger = logging.getLogger("dalsegno.engine")
+
+LONGEST_WAIT = 5.0
+
+
+class Looper(ABC):
+    """A thread that calls `tick` until it is stopped."""
+
+    name: str
+    interval: float
+    """Seconds between ticks when nobody calls `wake`."""
+
+    def __init__(self) -> None:
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failures = 0
+
+    @abstractmethod
+    def tick(self) -> float | None:
+        """Do what is due; return the seconds to wait if other than the interval (0: go on at once)."""
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"dalsegno-{self.name}", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self, timeout: float | None = None) -> None:
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            wait = self._tick_safely()
+            if wait > 0:
+                self._wake.wait(wait)
+
+    def _tick_safely(self) -> float:
+        try:
+            wait = self.tick()
+        except DalSegnoError as error:
+            # Said once per outage, not once per try.
+            if self._failures == 0:
+                logger.warning("%s waits: %s", self.name, error)
+            return self._back_off()
+        except Exception:
+            logger.exception("%s failed; it tries again", self.name)
+            return self._back_off()
+        if self._failures:
+            logger.info("%s goes on after %d failed tries", self.name, self._failures)
+            self._failures = 0
+        return self.interval if wait is None else wait
+
+    def _back_off(self) -> float:
+        self._failures += 1
+        return float(min(LONGEST_WAIT, 0.05 * 2 ** min(self._failures, 10)))

@@ -1,0 +1,302 @@
+"""The planner: what follows when something changed, and which items a stage has.
+
+`advance` moves jobs and stages along their DAG. It runs in a transaction of its own and locks the job first, then its
+stages in order of id; whoever settles or claims holds stages only, so nobody waits in a circle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import sqlalchemy as sa
+
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.submit import number_items
+from dalsegno.model.progression import Change, StageView, progress
+from dalsegno.model.states import ITEM_SATISFIED, JOB_FINISHED, STAGE_FINISHED, JobStatus, StageStatus
+from dalsegno.store.hot import Delta, Event, NewItem
+from dalsegno.store.schema import UtcTime, items, jobs, processes, stages
+
+if TYPE_CHECKING:
+    from dalsegno.engine.service import Service, Services
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+CHUNK = 1000
+TRIES = 3
+LEASED = stages.c.claimed + stages.c.running
+
+
+# --- moving along the DAG -----------------------------------------------------------------------
+
+
+def advance(tx: Tx, job_ids: Iterable[int]) -> None:
+    """Let every job and stage that can move do so."""
+    wanted = sorted(set(job_ids))
+    if not wanted:
+        return
+    found = tx.rows(
+        sa.select(jobs.c.id, jobs.c.status, jobs.c.cancel_requested_at, jobs.c.current_stage)
+        .where(jobs.c.id.in_(wanted))
+        .order_by(jobs.c.id)
+        .with_for_update()
+    )
+    views: dict[int, list[StageView]] = {row["id"]: [] for row in found}
+    services: dict[int, str] = {}
+    for row in tx.rows(
+        sa.select(stages, LEASED.label("leased"))
+        .where(stages.c.job_id.in_(wanted))
+        .order_by(stages.c.id)
+        .with_for_update()
+    ):
+        services[row["id"]] = row["service"]
+        views[row["job_id"]].append(
+            StageView(
+                id=row["id"],
+                key=row["key"],
+                seq=row["seq"],
+                status=row["status"],
+                depends_on=tuple(row["depends_on"]),
+                follow=row["follow"],
+                on_failure=row["on_failure"],
+                planned=row["planned"],
+                pending=row["pending"],
+                leased=row["leased"],
+                failed=row["failed"],
+                interrupted=row["interrupted"],
+            )
+        )
+    events: list[Event] = []
+    for job in found:
+        before = {stage.id: stage.status for stage in views[job["id"]]}
+        changes = progress(job["status"], job["cancel_requested_at"] is not None, views[job["id"]])
+        for change in changes:
+            if change.id is None:
+                _move_job(tx, job["id"], change, events)
+            else:
+                _move_stage(tx, job["id"], change, before[change.id], services[change.id], events)
+                before[change.id] = change.status
+        if changes:
+            _note_current(tx, job, views[job["id"]])
+    if events:
+        tx.hot.insert_events(tx, events)
+
+
+def _move_stage(tx: Tx, job_id: int, change: Change, source: str, service: str, events: list[Event]) -> None:
+    values: dict[str, Any] = {"status": change.status}
+    opens = change.status == StageStatus.RUNNING
+    if change.status in STAGE_FINISHED:
+        values["finished_at"] = tx.now
+    values["open"] = opens
+    values["claimable"] = sa.and_(sa.literal(opens), stages.c.ready > 0)
+    if opens:
+        values["started_at"] = sa.func.coalesce(stages.c.started_at, sa.literal(tx.now, UtcTime))
+        tx.announce(f"work:{service}")
+        tx.announce("plan")
+    tx.conn.execute(
+        sa.update(stages).where(stages.c.id == change.id, stages.c.status == source).values(**values)
+    )
+    events.append(Event(f"stage_{change.status}", "planner", job_id, change.id))
+
+
+def _move_job(tx: Tx, job_id: int, change: Change, events: list[Event]) -> None:
+    values: dict[str, Any] = {"status": change.status, "updated_at": tx.now}
+    if change.status in JOB_FINISHED:
+        values |= {"finished_at": tx.now, "pause_reason": None, "paused_by": None, "cancel_requested_at": None}
+        values["progress"] = 1.0 if change.status.startswith(JobStatus.COMPLETED) else jobs.c.progress
+    tx.conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(**values))
+    level = "error" if change.status == JobStatus.FAILED else "info"
+    events.append(Event(f"job_{change.status}", "planner", job_id, level=level))
+    tx.announce("jobs")
+
+
+def _note_current(tx: Tx, job: sa.RowMapping, views: list[StageView]) -> None:
+    live = (StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED, StageStatus.PAUSED)
+    current = next((stage.key for stage in views if stage.status in live), None)
+    if current != job["current_stage"]:
+        tx.conn.execute(sa.update(jobs).where(jobs.c.id == job["id"]).values(current_stage=current))
+
+
+# --- planning stages ----------------------------------------------------------------------------
+
+
+class Upstream(NamedTuple):
+    """A finished item of a step this one depends on."""
+
+    step: str
+    key: str
+    result: Any
+
+
+class Plan:
+    """What a service's `plan` gets: the job's settings and what came before."""
+
+    def __init__(self, store: Store, stage: sa.RowMapping, job: sa.RowMapping) -> None:
+        self._store = store
+        self._stage = stage
+        self.job_id: int = job["id"]
+        self.step: str = stage["key"]
+        self.params: dict[str, Any] = stage["params"] or {}
+        self.scope: Any = job["scope"]
+        self.options: dict[str, Any] = job["options"] or {}
+        self.snapshot: dict[str, Any] = {**(job["snapshot"] or {}), **(job["overrides"] or {})}
+
+    def upstream(self) -> Iterator[Upstream]:
+        """The finished items of the steps this one depends on, in their order."""
+        needed = list(self._stage["depends_on"])
+        before = self._store.read(
+            lambda tx: tx.rows(
+                sa.select(stages.c.id, stages.c.key)
+                .where(stages.c.job_id == self.job_id, stages.c.key.in_(needed))
+                .order_by(stages.c.seq)
+            )
+        )
+        for stage in before:
+            yield from self._finished(stage["id"], stage["key"])
+
+    def _finished(self, stage_id: int, step: str) -> Iterator[Upstream]:
+        after = 0
+        query = (
+            sa.select(items.c.seq, items.c.key, items.c.result)
+            .where(
+                items.c.stage_id == stage_id,
+                items.c.seq > sa.bindparam("after"),
+                items.c.status.in_(sorted(ITEM_SATISFIED)),
+            )
+            .order_by(items.c.seq)
+            .limit(CHUNK)
+        )
+        while True:
+            page = self._store.read(lambda tx, after=after: tx.rows(query, {"after": after}))  # type: ignore[misc]
+            for row in page:
+                yield Upstream(step, row["key"], row["result"])
+            if len(page) < CHUNK:
+                return
+            after = page[-1]["seq"]
+
+
+class Planner(Looper):
+    """Lists the items of stages that have just opened, for the services this process offers."""
+
+    name = "planner"
+
+    def __init__(self, store: Store, services: Services, process_id: Callable[[], int]) -> None:
+        super().__init__()
+        self.interval = store.poll_seconds
+        self._store = store
+        self._services = services
+        self._process_id = process_id
+        self._failed: dict[int, int] = {}
+
+    def tick(self) -> float | None:
+        stage = self._store.write("plan.claim", self._claim)
+        if stage is None:
+            return None
+        try:
+            self._plan(stage, self._services.get(stage["service"]))
+        except Exception as error:
+            return self._plan_failed(stage, error)
+        self._failed.pop(stage["id"], None)
+        return 0
+
+    def _claim(self, tx: Tx) -> sa.RowMapping | None:
+        """The first unplanned stage of ours, marked so that no other process plans it too."""
+        row = tx.row(
+            sa.select(stages)
+            .where(
+                stages.c.status == StageStatus.RUNNING,
+                stages.c.planned.is_(False),
+                stages.c.service.in_(self._services.names()),
+                sa.or_(
+                    stages.c.planner_id.is_(None),
+                    stages.c.planner_id == self._process_id(),
+                    stages.c.planner_id.not_in(sa.select(processes.c.id)),
+                ),
+            )
+            .order_by(stages.c.priority, stages.c.order_seq, stages.c.id)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        if row is not None:
+            tx.conn.execute(
+                sa.update(stages).where(stages.c.id == row["id"]).values(planner_id=self._process_id())
+            )
+        return row
+
+    def _plan(self, stage: sa.RowMapping, service: Service) -> None:
+        if service.planner is None:
+            specs: Iterator[Any] = iter([stage["key"]])
+        else:
+            job = self._store.read(lambda tx: tx.row(sa.select(jobs).where(jobs.c.id == stage["job_id"])))
+            assert job is not None
+            specs = iter(service.planner(Plan(self._store, stage, job)))
+        added = 0
+        while chunk := list(islice(specs, CHUNK)):
+            rows = list(number_items(chunk))
+            added += self._store.write("plan.chunk", lambda tx, rows=rows: add_items(tx, stage["id"], rows))  # type: ignore[misc]
+        self._store.write("plan.finish", lambda tx: self._finish(tx, stage, added))
+        self._store.write("advance", lambda tx: advance(tx, [stage["job_id"]]))
+
+    def _finish(self, tx: Tx, stage: sa.RowMapping, added: int) -> None:
+        tx.conn.execute(sa.update(stages).where(stages.c.id == stage["id"]).values(planned=True, planner_id=None))
+        event = Event("stage_planned", "planner", stage["job_id"], stage["id"], data={"added": added})
+        tx.hot.insert_events(tx, [event])
+
+    def _plan_failed(self, stage: sa.RowMapping, error: Exception) -> float:
+        tries = self._failed[stage["id"]] = self._failed.get(stage["id"], 0) + 1
+        logger.exception('planning stage "%s" of job %s failed', stage["key"], stage["job_id"])
+        text = f"{type(error).__name__}: {error}"[:2000]
+        if tries >= TRIES:
+            self._store.write("plan.fail", lambda tx: fail_stage(tx, stage, text))
+            self._store.write("advance", lambda tx: advance(tx, [stage["job_id"]]))
+            del self._failed[stage["id"]]
+            return 0
+        return 0.2 * 2**tries
+
+
+def add_items(tx: Tx, stage_id: int, rows: list[NewItem]) -> int:
+    """Add the items whose keys the stage lacks; returns how many those were."""
+    stage = tx.row(
+        sa.select(stages.c.job_id, stages.c.service, stages.c.high_seq, stages.c.open)
+        .where(stages.c.id == stage_id)
+        .with_for_update()
+    )
+    assert stage is not None
+    top = stage["high_seq"]
+    numbered = [row._replace(seq=top + number) for number, row in enumerate(rows, 1)]
+    inserted = len(tx.hot.insert_missing(tx, stage["job_id"], stage_id, numbered))
+    if inserted:
+        tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(high_seq=top + len(rows)))
+        delta = Delta()
+        delta.total = delta.ready = inserted
+        delta.counts["pending"] = inserted  # type: ignore[index]
+        tx.hot.adjust(tx, {stage_id: delta})
+        tx.announce(f"work:{stage['service']}")
+    return inserted
+
+
+def fail_stage(tx: Tx, stage: sa.RowMapping, error: str) -> None:
+    """A stage that cannot be planned fails, and its job with it."""
+    tx.conn.execute(
+        sa.update(stages)
+        .where(stages.c.id == stage["id"], stages.c.status == StageStatus.RUNNING)
+        .values(
+            status=StageStatus.FAILED,
+            open=False,
+            claimable=False,
+            planner_id=None,
+            finished_at=tx.now,
+            last_error=error,
+        )
+    )
+    tx.conn.execute(
+        sa.update(jobs)
+        .where(jobs.c.id == stage["job_id"])
+        .values(error_code="plan_failed", error_message=error, updated_at=tx.now)
+    )
+    event = Event("stage_failed", "planner", stage["job_id"], stage["id"], level="error", message=error)
+    tx.hot.insert_events(tx, [event])

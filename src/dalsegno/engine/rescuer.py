@@ -1,0 +1,175 @@
+"""The rescuer: finds processes that died, ends their leases, and decides by lane how work goes on.
+
+A sweep, not a start-up step: it runs on every node for ever, and doing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from dalsegno.engine.commander import hold_lane, pause_job
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.planner import advance
+from dalsegno.engine.scheduler import requeue_job
+from dalsegno.engine.settler import interrupted
+from dalsegno.model.states import JOB_ACTIVE, ItemStatus, JobStatus
+from dalsegno.store.hot import Event, Settled
+from dalsegno.store.schema import items, jobs, lanes, leases, processes, stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+BATCH = 500
+
+
+def this_host() -> str:
+    """Where a pid means something: this boot of this machine, and this container's own numbering."""
+    parts = []
+    for source in ("/proc/sys/kernel/random/boot_id",):
+        try:
+            parts.append(Path(source).read_text().strip())
+        except OSError:
+            parts.append("unknown")
+    try:
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    except OSError:
+        parts.append("unknown")
+    return "/".join(parts)
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+class Rescuer(Looper):
+    name = "rescuer"
+
+    def __init__(self, store: Store, process_id: Callable[[], int], interval: float) -> None:
+        super().__init__()
+        self.interval = interval
+        self._store = store
+        self._process_id = process_id
+
+    def tick(self) -> float | None:
+        rescue_all(self._store, self._process_id())
+        return None
+
+
+def rescue_all(store: Store, own: int, *, alone: bool = False) -> int:
+    """Rescue what dead processes held; returns how many processes those were.
+
+    `alone`: no other process can be alive (SQLite lets one engine in), so there is nothing to wait for.
+    """
+    dead = store.read(lambda tx: _dead(tx, own, alone))
+    for process in dead:
+        rescue(store, process["id"])
+    return len(dead)
+
+
+def _dead(tx: Tx, own: int, alone: bool) -> Sequence[sa.RowMapping]:
+    now = tx.hot.database_now(tx)
+    host = this_host()
+    rows = tx.rows(sa.select(processes).where(processes.c.id != own).order_by(processes.c.id))
+    return [row for row in rows if alone or row["lease_until"] < now or (row["host"] == host and _gone(row["pid"]))]
+
+
+def rescue(store: Store, process_id: int) -> None:
+    """End every lease of a dead process, then forget the process."""
+    touched: set[int] = set()
+    while True:
+        jobs_hit = store.write("rescue", lambda tx: _rescue_some(tx, process_id))
+        if not jobs_hit:
+            break
+        touched |= jobs_hit
+    store.write("recover", lambda tx: _recover(tx, process_id, touched))
+
+
+def _rescue_some(tx: Tx, process_id: int) -> set[int]:
+    held = tx.rows(
+        sa.select(
+            leases.c.item_id,
+            leases.c.number,
+            leases.c.begun_at,
+            items.c.stage_id,
+            items.c.job_id,
+            items.c.attempt,
+            items.c.interruptions,
+            items.c.error_code,
+            items.c.error_message,
+            stages.c.max_interruptions,
+        )
+        .join(items, items.c.id == leases.c.item_id)
+        .join(stages, stages.c.id == leases.c.stage_id)
+        .where(leases.c.process_id == process_id)
+        .order_by(leases.c.item_id)
+        .limit(BATCH)
+    )
+    if not held:
+        return set()
+    tx.hot.settle(tx, [_verdict(row) for row in held])
+    return {row["job_id"] for row in held}
+
+
+def _verdict(row: sa.RowMapping) -> Settled:
+    settled = Settled(
+        row["item_id"],
+        row["number"],
+        row["stage_id"],
+        row["job_id"],
+        ItemStatus.PENDING,
+        attempt=row["attempt"],
+        interruptions=row["interruptions"],
+        error_code=row["error_code"],
+        error_message=row["error_message"],
+        data='{"released": "its process died before it began"}',
+    )
+    if row["begun_at"] is None:
+        return settled
+    return interrupted(settled, "its process died", "worker_lost", row["max_interruptions"])
+
+
+def _recover(tx: Tx, process_id: int, touched: set[int]) -> None:
+    """What the lane's policy says about jobs that lost a worker."""
+    gone = tx.conn.execute(sa.delete(processes).where(processes.c.id == process_id)).rowcount
+    if not gone:
+        return  # another node was faster
+    rows = tx.rows(
+        sa.select(jobs.c.id, jobs.c.lane, jobs.c.status, lanes.c.recovery)
+        .join(lanes, lanes.c.name == jobs.c.lane)
+        .where(
+            sa.or_(
+                jobs.c.id.in_(touched),
+                # A lane that pauses does so even if its job held nothing at the moment of the crash.
+                sa.and_(lanes.c.recovery == "pause", jobs.c.status.in_(sorted(JOB_ACTIVE))),
+            )
+        )
+        .order_by(jobs.c.id)
+    )
+    tx.hot.insert_events(
+        tx, [Event("recovery", "rescuer", row["id"], level="warn", data={"process": process_id}) for row in rows]
+    )
+    for row in rows:
+        if row["recovery"] == "pause":
+            hold_lane(tx, row["lane"], "crash recovery", "rescuer")
+            if row["status"] in JOB_ACTIVE:
+                pause_job(tx, row["id"], "crash recovery", "rescuer")
+        elif row["status"] == JobStatus.RUNNING:
+            requeue_job(tx, row["id"])
+    advance(tx, [row["id"] for row in rows])
+    tx.announce("jobs")

@@ -1,0 +1,244 @@
+"""The scheduler: admits jobs to their lanes, wakes items that waited, and finishes what was left half done."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from dalsegno.engine.commander import cancel_items, requeue_interrupted
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.planner import LEASED, advance
+from dalsegno.model.states import JOB_ACTIVE, JOB_UNFINISHED, JobStatus, StageStatus
+from dalsegno.store.hot import Delta, Event
+from dalsegno.store.schema import UtcTime, items, jobs, lanes, stages
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+ADMIT_BATCH = 100
+DUE_BATCH = 1000
+SWEEP_EVERY = 5.0
+CANCEL_BATCH = 2000
+
+
+class Scheduler(Looper):
+    name = "scheduler"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.interval = store.poll_seconds
+        self._store = store
+        self._swept_at = float("-inf")
+
+    def tick(self) -> float | None:
+        more = wake_due(self._store)
+        more |= admit(self._store)
+        more |= cancel_some(self._store)
+        if self._store.clock.monotonic() - self._swept_at >= SWEEP_EVERY:
+            self._swept_at = self._store.clock.monotonic()
+            sweep(self._store)
+        if more:
+            return 0
+        soon = self._store.read(_next_moment)
+        if soon is None:
+            return None
+        return min(self.interval, max(0.001, (soon - self._store.clock.now()).total_seconds()))
+
+
+# --- admission ----------------------------------------------------------------------------------
+
+
+def admit(store: Store) -> bool:
+    """queued → running for as many jobs as their lanes have room for; True when there may be more."""
+    waiting = store.read(
+        lambda tx: list(
+            tx.conn.execute(sa.select(lanes.c.name).where(lanes.c.held_at.is_(None), _has_waiting(tx.now))).scalars()
+        )
+    )
+    more = False
+    for lane in waiting:
+        more |= store.write("admit", lambda tx, lane=lane: _admit(tx, lane)) == ADMIT_BATCH  # type: ignore[misc]
+    return more
+
+
+def _due(now: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        jobs.c.status == JobStatus.QUEUED,
+        jobs.c.cancel_requested_at.is_(None),
+        sa.or_(jobs.c.scheduled_at.is_(None), jobs.c.scheduled_at <= now),
+    )
+
+
+def _has_waiting(now: datetime) -> sa.ColumnElement[bool]:
+    return sa.exists(sa.select(jobs.c.id).where(jobs.c.lane == lanes.c.name, _due(now)))
+
+
+def _admit(tx: Tx, name: str) -> int:
+    lane = tx.row(sa.select(lanes).where(lanes.c.name == name).with_for_update())
+    if lane is None or lane["held_at"] is not None:
+        return 0
+    room = ADMIT_BATCH
+    if lane["max_active"] is not None:
+        active = tx.conn.execute(
+            sa.select(sa.func.count()).where(jobs.c.lane == name, jobs.c.status.in_(sorted(JOB_ACTIVE)))
+        ).scalar_one()
+        room = min(room, lane["max_active"] - active)
+    if room <= 0:
+        return 0
+    ids = list(
+        tx.conn.execute(
+            sa.select(jobs.c.id)
+            .where(jobs.c.lane == name, _due(tx.now))
+            .order_by(jobs.c.priority, jobs.c.order_seq)
+            .limit(room)
+            .with_for_update(skip_locked=True)
+        ).scalars()
+    )
+    if not ids:
+        return 0
+    tx.conn.execute(
+        sa.update(jobs)
+        .where(jobs.c.id.in_(ids), jobs.c.status == JobStatus.QUEUED)
+        .values(
+            status=JobStatus.RUNNING, started_at=sa.func.coalesce(jobs.c.started_at, sa.literal(tx.now, UtcTime)), updated_at=tx.now
+        )
+    )
+    tx.hot.insert_events(tx, [Event("job_running", "scheduler", job_id) for job_id in ids])
+    advance(tx, ids)
+    return len(ids)
+
+
+# --- items that waited --------------------------------------------------------------------------
+
+
+def wake_due(store: Store) -> bool:
+    """Items whose backoff or throttle is over become ready; True when there may be more."""
+    ripe = store.read(
+        lambda tx: list(
+            tx.conn.execute(
+                sa.select(items.c.stage_id)
+                .where(items.c.due_at.is_not(None), items.c.due_at <= tx.now)
+                .order_by(items.c.due_at)
+                .limit(DUE_BATCH)
+            ).scalars()
+        )
+    )
+    if ripe:
+        store.write("due", lambda tx: _wake_due(tx, sorted(set(ripe))))
+    return len(ripe) == DUE_BATCH
+
+
+def _wake_due(tx: Tx, stage_ids: list[int]) -> None:
+    locked = tx.rows(
+        sa.select(stages.c.id, stages.c.service)
+        .where(stages.c.id.in_(stage_ids))
+        .order_by(stages.c.id)
+        .with_for_update()
+    )
+    rows = tx.conn.execute(
+        sa.update(items)
+        .where(items.c.stage_id.in_(stage_ids), items.c.due_at.is_not(None), items.c.due_at <= tx.now)
+        .values(due_at=None, returned=True)
+        .returning(items.c.stage_id)
+    ).scalars()
+    deltas: dict[int, Delta] = {}
+    for stage_id in rows:
+        delta = deltas.setdefault(stage_id, Delta())
+        delta.ready += 1
+        delta.returned += 1
+    tx.hot.adjust(tx, deltas)
+    for stage in locked:
+        tx.announce(f"work:{stage['service']}")
+
+
+def _next_moment(tx: Tx) -> datetime | None:
+    """When the next item or job is due."""
+    due = tx.conn.execute(sa.select(sa.func.min(items.c.due_at)).where(items.c.due_at.is_not(None))).scalar()
+    planned = tx.conn.execute(
+        sa.select(sa.func.min(jobs.c.scheduled_at)).where(
+            jobs.c.status == JobStatus.QUEUED, jobs.c.scheduled_at > tx.now
+        )
+    ).scalar()
+    return min((moment for moment in (due, planned) if moment is not None), default=None)
+
+
+# --- what was left half done --------------------------------------------------------------------
+
+
+def cancel_some(store: Store) -> bool:
+    """A step further with every job that is being canceled; True when there is more to do."""
+    going = store.read(
+        lambda tx: list(
+            tx.conn.execute(
+                sa.select(jobs.c.id)
+                .where(jobs.c.status.in_(sorted(JOB_UNFINISHED)), jobs.c.cancel_requested_at.is_not(None))
+                .order_by(jobs.c.id)
+            ).scalars()
+        )
+    )
+    more = False
+    for job_id in going:
+        done = store.write("cancel", lambda tx, job_id=job_id: _cancel_some(tx, job_id))  # type: ignore[misc]
+        more |= done >= CANCEL_BATCH
+    return more
+
+
+def _cancel_some(tx: Tx, job_id: int) -> int:
+    tx.conn.execute(sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update())
+    done = cancel_items(tx, job_id, CANCEL_BATCH)
+    if done < CANCEL_BATCH:
+        advance(tx, [job_id])
+    return done
+
+
+def sweep(store: Store) -> None:
+    """Whatever a crash left between two transactions: stages run dry, interruptions nobody requeued."""
+    stuck = store.read(
+        lambda tx: list(
+            tx.conn.execute(
+                sa.select(stages.c.job_id)
+                .where(
+                    stages.c.status.in_([StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED]),
+                    LEASED == 0,
+                    sa.or_(stages.c.pending == 0, stages.c.open.is_(False)),
+                )
+                .distinct()
+            ).scalars()
+        )
+    )
+    for start in range(0, len(stuck), ADMIT_BATCH):
+        some = stuck[start : start + ADMIT_BATCH]
+        store.write("advance", lambda tx, some=some: advance(tx, some))  # type: ignore[misc]
+    interrupted = store.read(
+        lambda tx: list(
+            tx.conn.execute(
+                sa.select(jobs.c.id)
+                .join(lanes, lanes.c.name == jobs.c.lane)
+                .join(stages, stages.c.job_id == jobs.c.id)
+                .where(
+                    jobs.c.status == JobStatus.RUNNING,
+                    jobs.c.cancel_requested_at.is_(None),
+                    lanes.c.recovery == "continue",
+                    stages.c.status == StageStatus.RUNNING,
+                    stages.c.interrupted > 0,
+                )
+                .distinct()
+            ).scalars()
+        )
+    )
+    for job_id in interrupted:
+        store.write("requeue", lambda tx, job_id=job_id: requeue_job(tx, job_id))  # type: ignore[misc]
+
+
+def requeue_job(tx: Tx, job_id: int) -> None:
+    """interrupted → pending for a running job of a lane that continues."""
+    job = tx.row(sa.select(jobs.c.status).where(jobs.c.id == job_id).with_for_update())
+    if job is None or job["status"] != JobStatus.RUNNING:
+        return
+    locked = tx.rows(sa.select(stages).where(stages.c.job_id == job_id).order_by(stages.c.id).with_for_update())
+    requeue_interrupted(tx, locked, "rescuer")

@@ -1,0 +1,375 @@
+"""The settler: every outcome becomes one write, in batches, fenced by the lease.
+
+It also writes down what has begun (within 100 ms, or together with the finish), what progresses (at most once a
+second), and ends attempts that take too long.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from dalsegno.engine.executor import AsyncLoop, Pool
+from dalsegno.engine.follower import follow
+from dalsegno.engine.item import Item
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.planner import advance
+from dalsegno.engine.submit import to_json
+from dalsegno.errors import DalSegnoError
+from dalsegno.model.backoff import Backoff
+from dalsegno.model.outcome import (
+    Done,
+    Fail,
+    Interrupted,
+    Outcome,
+    PauseJob,
+    Release,
+    Retry,
+    Skip,
+    Throttled,
+)
+from dalsegno.model.states import ITEM_SATISFIED, ItemStatus
+from dalsegno.store.hot import Event, Settled, Settlement
+from dalsegno.store.schema import artifacts, items
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+BATCH = 500
+BEGIN_AFTER = 0.05
+"""Seconds after which a running item is written down as begun."""
+PROGRESS_EVERY = 1.0
+ADVANCE_BATCH = 50
+
+Ended = tuple[Item, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the settler decides about failures."""
+
+    backoff: Backoff = Backoff()
+    rng: random.Random | None = None
+
+
+class Settler(Looper):
+    name = "settler"
+    interval = BEGIN_AFTER
+
+    def __init__(
+        self,
+        store: Store,
+        pools: dict[str, Pool],
+        loop: AsyncLoop,
+        rules: Rules,
+        pause_job: Callable[[Tx, int, str, str], None],
+        report: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._pools = pools
+        self._loop = loop
+        self._rules = rules
+        self._pause_job = pause_job
+        self._report = report
+        self._ended: deque[Ended] = deque()
+        self._in_hand: dict[int, Item] = {}
+        self._quiet: set[int] = set()
+        self._pausing: list[tuple[int, str, str]] = []
+        self._last_progress = 0.0
+
+    # --- what others ask ----------------------------------------------------------------------
+
+    def put(self, item: Item, outcome: Outcome) -> None:
+        self._ended.append((item, outcome))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def hold(self, claimed: Iterable[Item]) -> None:
+        self._in_hand.update((item.claimed.id, item) for item in claimed)
+
+    def unsettled(self) -> int:
+        return len(self._ended)
+
+    def in_hand(self) -> set[int]:
+        return set(self._in_hand)
+
+    def stages_in_hand(self) -> set[int]:
+        return {item.stage.id for item in list(self._in_hand.values())}
+
+    def cancel(self, stage_ids: set[int]) -> None:
+        for item in list(self._in_hand.values()):
+            if item.stage.id in stage_ids and not item.cancelled:
+                item.cancelled = True
+                self._loop.cancel(item)
+
+    def forget(self) -> None:
+        """The leases are gone (this process was declared dead): nothing in hand may count any more."""
+        for item in list(self._in_hand.values()):
+            item.lost = item.cancelled = True
+        self._in_hand.clear()
+
+    def begin(self, item: Item) -> bool:
+        """Write down that an item has begun, before its handler runs. False: the lease was lost."""
+        self._begin([item])
+        return not item.lost
+
+    def phase(self, item: Item) -> None:
+        """Write a phase change at once, from the worker's own thread."""
+        if not item.begun:
+            self._begin([item])
+        if item.lost:
+            return
+
+        def work(tx: Tx) -> None:
+            moved = tx.conn.execute(_fenced(item).values(phase=item.current_phase)).rowcount
+            if moved:
+                event = Event("item_phase", item.worker, item.job_id, item.stage.id, item.id,
+                              data={"phase": item.current_phase})  # fmt: skip
+                tx.hot.insert_events(tx, [event])
+
+        self._store.write("phase", work)
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    def tick(self) -> float | None:
+        self._begin_running()
+        if self._ended:
+            self._settle_some()
+        if self._quiet or self._pausing:
+            self._follow_up()
+        if self._store.clock.monotonic() - self._last_progress >= PROGRESS_EVERY:
+            self._last_progress = self._store.clock.monotonic()
+            self._write_progress()
+        if self._ended:
+            return 0
+        return None if self._in_hand else PROGRESS_EVERY
+
+    def flush(self) -> None:
+        """Settle everything that has ended; for shutdown, after the loop was stopped."""
+        while self._ended or self._quiet or self._pausing:
+            if self._ended:
+                self._settle_some()
+            self._follow_up()
+
+    def _settle_some(self) -> None:
+        batch = [self._ended.popleft() for _ in range(min(BATCH, len(self._ended)))]
+        try:
+            for group in _groups(batch):
+                self._settle(group)
+        except BaseException:
+            # What is settled is refused the second time; what is not must not be lost.
+            self._ended.extendleft(reversed([pair for pair in batch if not pair[0].settled]))
+            raise
+
+    def _settle(self, group: Sequence[Ended]) -> None:
+        now = self._store.clock.now()
+        rows = [self._decide(item, outcome, now) for item, outcome in group]
+        try:
+            done = self._store.write("settle", lambda tx: _write(tx, group, rows))
+        except DalSegnoError:
+            raise
+        except Exception as error:
+            if len(group) > 1:  # find the one whose own write fails
+                for pair in group:
+                    self._settle([pair])
+                return
+            item, outcome = group[0]
+            if not item.writes:
+                raise
+            logger.exception("what %r wrote with its success failed", item)
+            item.writes.clear()
+            self._settle([(item, Retry(f"{type(error).__name__}: {error}", code=type(error).__name__))])
+            return
+        self._quiet |= done.quiet_jobs
+        accepted = {row.id for row in done.accepted}
+        for item, outcome in group:
+            item.settled = True
+            if self._in_hand.get(item.claimed.id) is item:
+                del self._in_hand[item.claimed.id]
+            if item.claimed.id not in accepted:
+                if not item.lost:
+                    logger.warning("%r had lost its lease; its outcome was dropped", item)
+            elif isinstance(outcome, PauseJob):
+                self._pausing.append((item.job_id, outcome.reason, outcome.code))
+
+    def _follow_up(self) -> None:
+        while self._pausing:
+            job_id, reason, code = self._pausing[0]
+            self._store.write("pause", lambda tx, j=job_id, r=reason, c=code: self._pause_job(tx, j, r, c))  # type: ignore[misc]
+            self._pausing.pop(0)
+        while self._quiet:
+            some = sorted(self._quiet)[:ADVANCE_BATCH]
+            self._store.write("advance", lambda tx, some=some: advance(tx, some))  # type: ignore[misc]
+            self._quiet.difference_update(some)
+
+    # --- deciding -----------------------------------------------------------------------------
+
+    def _decide(self, item: Item, outcome: Outcome, now: datetime) -> Settled:
+        """The one place where an outcome becomes a state."""
+        claimed = item.claimed
+        row = Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, ItemStatus.PENDING,
+                      item.started_at, attempt=claimed.attempt, interruptions=claimed.interruptions)  # fmt: skip
+        match outcome:
+            case Done(result):
+                if result is None:
+                    return row._replace(status=ItemStatus.SUCCEEDED, interruptions=0)
+                try:
+                    text = to_json(result, "its result")
+                except DalSegnoError as error:
+                    return self._decide(item, Fail(str(error), error.code), now)
+                return row._replace(status=ItemStatus.SUCCEEDED, interruptions=0, result=text)
+            case Skip(reason, result):
+                return row._replace(
+                    status=ItemStatus.SKIPPED, interruptions=0, result=to_json(result, "its result"),
+                    data=json.dumps({"reason": reason}),
+                )  # fmt: skip
+            case Retry(error, code, delay):
+                failures = claimed.attempt + 1
+                row = row._replace(attempt=failures, interruptions=0, error_code=code, error_message=_text(error))
+                if failures >= item.stage.max_attempts:
+                    return row._replace(status=ItemStatus.FAILED, data=json.dumps({"attempt": failures}))
+                wait = self._rules.backoff.delay(failures, self._rules.rng) if delay is None else delay
+                return row._replace(
+                    due_at=now + timedelta(seconds=wait),
+                    data=json.dumps({"attempt": failures, "retry_in": round(wait, 3)}),
+                )
+            case Fail(error, code):
+                failures = claimed.attempt + 1
+                return row._replace(
+                    status=ItemStatus.FAILED, attempt=failures, error_code=code, error_message=_text(error),
+                    data=json.dumps({"attempt": failures}),
+                )  # fmt: skip
+            case Throttled(until, reason):
+                return row._replace(due_at=until, data=json.dumps({"throttled": reason, "until": until.isoformat()}))
+            case Release(reason):
+                return row._replace(data=json.dumps({"released": reason}))
+            case PauseJob(reason, code):
+                return row._replace(status=ItemStatus.INTERRUPTED, error_code=code, error_message=_text(reason))
+            case Interrupted(reason, code):
+                return interrupted(row, reason, code, item.stage.max_interruptions)
+
+    # --- beginning, progress, timeouts --------------------------------------------------------
+
+    def _begin_running(self) -> None:
+        now = self._store.clock.now()
+        late = []
+        for pool in self._pools.values():
+            for worker, item in list(pool.running.items()):
+                if item.started_at is None:
+                    continue
+                age = (now - item.started_at).total_seconds()
+                if not item.begun and age >= BEGIN_AFTER:
+                    late.append(item)
+                if item.stage.timeout is not None and age >= item.stage.timeout:
+                    self._time_out(pool, worker, item)
+        if late:
+            self._begin(late)
+
+    def _begin(self, some: list[Item]) -> None:
+        rows = [(item.id, item.claimed.lease, item.started_at, item.worker) for item in some if item.started_at]
+        accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows))
+        for item in some:
+            item.begun = True
+            if item.id not in accepted and not item.settled:
+                item.lost = item.cancelled = True
+
+    def _time_out(self, pool: Pool, worker: str, item: Item) -> None:
+        item.cancelled = True
+        self._loop.cancel(item)
+        pool.replace(worker)
+        self.put(item, Retry(f"took longer than {item.stage.timeout:g} seconds", code="timeout"))
+
+    def _write_progress(self) -> None:
+        moved = []
+        for pool in self._pools.values():
+            for item in list(pool.running.values()):
+                if item.progressed and item.begun and not item.lost:
+                    item.progressed = False
+                    moved.append(item)
+        if moved:
+            self._store.write("progress", lambda tx: _store_progress(tx, moved))
+        self._report()
+
+
+def interrupted(row: Settled, reason: str, code: str, most: int) -> Settled:
+    """An interruption costs no attempt, but a poison item must not loop for ever."""
+    count = row.interruptions + 1
+    if count >= most:
+        text = f"interrupted {count} times in a row without progress; last: {reason}"
+        return row._replace(
+            status=ItemStatus.FAILED, interruptions=count, error_code="interrupted_too_often", error_message=text
+        )
+    return row._replace(
+        status=ItemStatus.INTERRUPTED, interruptions=count, error_code=code, error_message=reason,
+        data=json.dumps({"interruptions": count}),
+    )  # fmt: skip
+
+
+def _text(error: str) -> str:
+    return error.replace("\x00", "\ufffd")[:4000]
+
+
+def _groups(batch: list[Ended]) -> Iterable[list[Ended]]:
+    """Items that others follow go job by job: their transaction also locks the followers' stages."""
+    plain = [pair for pair in batch if not pair[0].stage.followed_by]
+    if plain:
+        yield plain
+    by_job: dict[int, list[Ended]] = {}
+    for pair in batch:
+        if pair[0].stage.followed_by:
+            by_job.setdefault(pair[0].job_id, []).append(pair)
+    yield from by_job.values()
+
+
+def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlement:
+    done = tx.hot.settle(tx, rows)
+    accepted = {row.id for row in done.accepted}
+    satisfied = []
+    for (item, _), row in zip(group, rows, strict=True):
+        if row.id not in accepted or row.status not in ITEM_SATISFIED:
+            continue
+        if item.artifacts:
+            tx.conn.execute(sa.insert(artifacts), [_artifact(item, a, tx.now) for a in item.artifacts])
+        for write in item.writes:
+            write(tx.conn)
+        if item.stage.followed_by:
+            satisfied.append((item, row.result))
+    if satisfied:
+        follow(tx, satisfied)
+    for row in rows:
+        if row.status == ItemStatus.PENDING and row.due_at is not None:
+            tx.announce("due")
+            break
+    return done
+
+
+def _artifact(item: Item, artifact: Any, now: datetime) -> dict[str, Any]:
+    return {
+        **artifact._asdict(),
+        "job_id": item.job_id,
+        "stage_id": item.stage.id,
+        "item_id": item.id,
+        "created_at": now,
+    }
+
+
+def _fenced(item: Item) -> sa.Update:
+    return sa.update(items).where(
+        items.c.id == item.id, items.c.lease == item.claimed.lease, items.c.status == ItemStatus.RUNNING
+    )
+
+
+def _store_progress(tx: Tx, moved: list[Item]) -> None:
+    for item in sorted(moved, key=lambda item: item.id):
+        tx.conn.execute(_fenced(item).values(progress=item.fraction, progress_text=item.text, interruptions=0))

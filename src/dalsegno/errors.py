@@ -1,0 +1,161 @@
+"""Every error a user can meet: a stable code, an HTTP status, and a message that says what to do.
+
+The docstring is the message; `{names}` in it are filled from the keyword arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+
+class DalSegnoError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+
+    def __init__(self, **details: Any) -> None:
+        self.details = details
+        super().__init__(inspect.cleandoc(type(self).__doc__ or "").format(**details))
+
+
+# --- workflows and jobs -------------------------------------------------------------------------
+
+
+class WorkflowInvalid(DalSegnoError):
+    """The workflow is not valid: {problem}"""
+
+    code = "workflow_invalid"
+    status = 422
+
+
+class WorkflowUnknown(DalSegnoError):
+    """There is no workflow "{name}".{hint}"""
+
+    code = "workflow_unknown"
+    status = 404
+
+
+class ServiceUnknown(DalSegnoError):
+    """No service "{name}" is registered here.{hint}
+    Name the module that defines it with --services or SERVICES in dalsegno.env."""
+
+    code = "service_unknown"
+    status = 422
+
+
+class InputInvalid(DalSegnoError):
+    """{problem}"""
+
+    code = "input_invalid"
+    status = 422
+
+
+class PayloadTooLarge(DalSegnoError):
+    """{what} is {size:,} bytes; the limit is {limit:,}. Store large data as a file and pass its path."""
+
+    code = "payload_too_large"
+    status = 413
+
+
+class NotFound(DalSegnoError):
+    """There is no {what} {id}."""
+
+    code = "not_found"
+    status = 404
+
+
+class CommandRefused(DalSegnoError):
+    """{what} {id} cannot be {verb}: it is {state}. {fix}"""
+
+    code = "command_refused"
+    status = 409
+
+
+class TwinActive(DalSegnoError):
+    """Job {id} cannot be reopened: job {twin} does the same work and is still active. Wait for it, or cancel it first."""
+
+    code = "twin_active"
+    status = 409
+
+
+# --- the database -------------------------------------------------------------------------------
+
+
+class DatabaseUrlInvalid(DalSegnoError):
+    """The database URL "{url}" cannot be used: {problem}
+    Use sqlite:///path/to/file.db or postgresql://user:password@host:5432/name."""
+
+    code = "database_url_invalid"
+    status = 422
+
+
+class DatabaseUnavailable(DalSegnoError):
+    """The database does not answer: {problem}
+    Check that the server runs and that DATABASE_URL is right; work goes on by itself once it is back."""
+
+    code = "database_unavailable"
+    status = 503
+
+
+class DatabaseFull(DalSegnoError):
+    """The disk that holds the database is full: {problem}
+    Free some space: nothing that was finished is lost, and work goes on by itself."""
+
+    code = "database_full"
+    status = 507
+
+
+class DatabaseReadOnly(DalSegnoError):
+    """The database cannot be written: {problem}
+    Give this user write access to the file and its folder, or point DATABASE_URL elsewhere."""
+
+    code = "database_read_only"
+    status = 503
+
+
+class DatabaseCorrupt(DalSegnoError):
+    """"{path}" is not a healthy SQLite database: {problem}
+    Move the file aside and restore a backup, or salvage it with: sqlite3 FILE .recover"""
+
+    code = "database_corrupt"
+    status = 500
+
+
+class DatabaseOnNetworkShare(DalSegnoError):
+    """"{path}" is on a network share ({filesystem}). SQLite's locks are not reliable there and the file would be damaged.
+    Put the database on a local disk, or use PostgreSQL: DATABASE_URL=postgresql://…"""
+
+    code = "database_on_network_share"
+    status = 422
+
+
+class EngineAlreadyRunning(DalSegnoError):
+    """Another engine (process {pid}) already works on {path}. SQLite takes one engine at a time.
+    Stop that one first, or hand it the work: dalsegno submit, run, pause, resume and retry talk to it."""
+
+    code = "engine_already_running"
+    status = 409
+
+
+class SchemaNewer(DalSegnoError):
+    """The database has schema {found}, which this version of Dal Segno does not know (it knows {known}).
+    Install the version that wrote it, or newer. Nothing was changed."""
+
+    code = "schema_newer"
+    status = 503
+
+
+class SchemaMissing(DalSegnoError):
+    """The database has schema {found}; this version needs {known}. Run: dalsegno migrate"""
+
+    code = "schema_missing"
+    status = 503
+
+
+class SettingInvalid(DalSegnoError):
+    """{key}: {problem}"""
+
+    code = "setting_invalid"
+    status = 422

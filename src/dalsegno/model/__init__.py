@@ -1,0 +1,1 @@
+"""Pure rules: states, workflows, outcomes, backoff, identity. Nothing here does I/O."""

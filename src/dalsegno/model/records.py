@@ -1,0 +1,259 @@
+"""What is stored, as people and programs read it: one model per table, field for column."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from dalsegno.model.states import CommandStatus, ItemStatus, JobStatus, Level, StageStatus
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WorkflowRecord(Record):
+    id: int
+    name: str
+    version: int
+    definition: dict[str, Any]
+    is_active: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class LaneRecord(Record):
+    name: str
+    max_active: int | None
+    recovery: Literal["continue", "pause"]
+    held_at: datetime | None
+    held_by: str | None
+    held_reason: str | None
+
+
+class JobRecord(Record):
+    id: int
+    workflow_id: int
+    lane: str
+    status: JobStatus
+    priority: int
+    order_seq: int
+    requested_by: str | None
+    scope: Any | None
+    options: Any | None
+    snapshot: Any | None
+    overrides: Any | None
+    dedupe_key: str | None
+    scheduled_at: datetime | None
+    progress: float | None
+    current_stage: str | None
+    pause_reason: str | None
+    paused_by: str | None
+    cancel_requested_at: datetime | None
+    error_code: str | None
+    error_message: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+
+
+class StageRecord(Record):
+    id: int
+    job_id: int
+    seq: int
+    key: str
+    service: str
+    status: StageStatus
+    depends_on: list[str]
+    follow: Literal["all", "each"]
+    followed_by: list[str]
+    on_failure: Literal["continue", "stop"]
+    params: Any | None
+    max_attempts: int
+    max_interruptions: int
+    timeout: float | None
+    priority: int
+    order_seq: int
+    open: bool
+    claimable: bool
+    given: bool
+    planned: bool
+    planner_id: int | None
+    ready: int
+    returned: int
+    low_seq: int
+    high_seq: int
+    total: int
+    pending: int
+    claimed: int
+    running: int
+    succeeded: int
+    failed: int
+    skipped: int
+    interrupted: int
+    canceled: int
+    started_at: datetime | None
+    finished_at: datetime | None
+    last_error: str | None
+
+
+class ItemRecord(Record):
+    id: int
+    stage_id: int
+    job_id: int
+    seq: int
+    key: str
+    status: ItemStatus
+    lease: int
+    attempt: int
+    interruptions: int
+    returned: bool
+    forced: bool
+    due_at: datetime | None
+    params: Any | None
+    result: Any | None
+    parent_id: int | None
+    input_hash: str | None
+    phase: str | None
+    progress: float | None
+    progress_text: str | None
+    error_code: str | None
+    error_message: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class LeaseRecord(Record):
+    item_id: int
+    number: int
+    process_id: int
+    stage_id: int
+    worker: str | None
+    claimed_at: datetime
+    begun_at: datetime | None
+
+
+class ProcessRecord(Record):
+    id: int
+    node: str
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    heartbeat_at: datetime
+    lease_until: datetime
+
+
+class WorkerRecord(Record):
+    id: int
+    process_id: int
+    name: str
+    service: str
+    status: Literal["idle", "busy"]
+    job_id: int | None
+    stage_id: int | None
+    item_id: int | None
+    text: str | None
+    progress: float | None
+    processed: int
+    errors: int
+    updated_at: datetime
+
+
+class NodeRecord(Record):
+    name: str
+    labels: dict[str, Any]
+    max_concurrency: dict[str, int]
+    last_seen: datetime
+    awake_state: Literal["unknown", "awake", "sleep"]
+    wake_method: Literal["wol", "provider", "script"] | None
+    mac: str | None
+    provider_ref: str | None
+    script: str | None
+
+
+class CommandRecord(Record):
+    id: int
+    type: Literal["pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority"]
+    job_id: int | None
+    item_id: int | None
+    payload: Any | None
+    requested_by: str | None
+    status: CommandStatus
+    error_code: str | None
+    error_message: str | None
+    created_at: datetime
+    applied_at: datetime | None
+
+
+class EventRecord(Record):
+    id: int
+    tx: int
+    at: datetime
+    type: str
+    level: Level
+    source: str
+    job_id: int | None
+    stage_id: int | None
+    item_id: int | None
+    message: str | None
+    data: Any | None
+
+
+class LogRecord(Record):
+    id: int
+    at: datetime
+    level: Level
+    logger: str
+    message: str
+    traceback: str | None
+    job_id: int | None
+    stage_id: int | None
+    item_id: int | None
+    worker: str | None
+
+
+class ArtifactRecord(Record):
+    id: int
+    job_id: int
+    stage_id: int
+    item_id: int
+    kind: Literal["input", "output", "log"]
+    bucket: str | None
+    key: str
+    size_bytes: int
+    content_type: str | None
+    checksum: str
+    created_at: datetime
+
+
+class ConfigRevisionRecord(Record):
+    id: int
+    file_path: str
+    content: str
+    content_hash: str
+    note: str | None
+    created_at: datetime
+    applied_at: datetime | None
+
+
+RECORDS: dict[str, type[Record]] = {
+    "workflows": WorkflowRecord,
+    "lanes": LaneRecord,
+    "jobs": JobRecord,
+    "stages": StageRecord,
+    "items": ItemRecord,
+    "leases": LeaseRecord,
+    "processes": ProcessRecord,
+    "workers": WorkerRecord,
+    "nodes": NodeRecord,
+    "commands": CommandRecord,
+    "events": EventRecord,
+    "logs": LogRecord,
+    "artifacts": ArtifactRecord,
+    "config_revisions": ConfigRevisionRecord,
+}
+"""The record of each table, by the table's name."""

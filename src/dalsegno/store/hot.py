@@ -1,0 +1,155 @@
+"""The statements that run for every item, and the values they exchange. One implementation per database."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dalsegno.model.states import ItemStatus
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Tx
+
+
+class Claimed(NamedTuple):
+    """An item as its new lease holder sees it. `params` is still JSON text: most services never look."""
+
+    id: int
+    stage_id: int
+    job_id: int
+    seq: int
+    key: str
+    lease: int
+    attempt: int
+    interruptions: int
+    forced: bool
+    parent_id: int | None
+    params: str | None
+
+
+class Settled(NamedTuple):
+    """One item leaving its lease: where it goes and what is known about why."""
+
+    id: int
+    lease: int
+    stage_id: int
+    job_id: int
+    status: str
+    started_at: datetime | None = None
+    result: str | None = None
+    attempt: int = 0
+    interruptions: int = 0
+    due_at: datetime | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    data: str | None = None
+
+    @property
+    def plain(self) -> bool:
+        """A success with nothing more to say: the statement for it is shorter."""
+        return self.status == ItemStatus.SUCCEEDED and self.data is None
+
+
+class Accepted(NamedTuple):
+    """An item whose finish was accepted, with the state it left."""
+
+    id: int
+    stage_id: int
+    status: str
+    was_running: bool
+    delayed: bool
+
+
+class Settlement(NamedTuple):
+    accepted: list[Accepted]
+    quiet_jobs: set[int]
+
+
+class NewItem(NamedTuple):
+    seq: int
+    key: str
+    params: str | None = None
+    parent_id: int | None = None
+    input_hash: str | None = None
+
+
+class Event(NamedTuple):
+    type: str
+    source: str
+    job_id: int | None = None
+    stage_id: int | None = None
+    item_id: int | None = None
+    level: str = "info"
+    message: str | None = None
+    data: Any = None
+
+
+class Delta:
+    """What a batch changes on one stage. Kept as counts so that a thousand items are one UPDATE."""
+
+    __slots__ = ("counts", "ready", "returned", "total")
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(ItemStatus, 0)
+        self.ready = 0
+        self.returned = 0
+        self.total = 0
+
+    def move(self, source: str, target: str) -> None:
+        self.counts[ItemStatus(source)] -= 1
+        self.counts[ItemStatus(target)] += 1
+
+
+class Hot(ABC):
+    @abstractmethod
+    def claim(self, tx: Tx, service: str, process_id: int, want: int) -> list[Claimed]:
+        """Lease up to `want` items of `service`, in the global order: priority, job, item."""
+
+    @abstractmethod
+    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str]]) -> set[int]:
+        """claimed → running for `(item, lease, at, worker)`; returns the items that still had that lease."""
+
+    @abstractmethod
+    def settle(self, tx: Tx, rows: Sequence[Settled]) -> Settlement:
+        """End leases. Rows whose lease is not the live one are left out of the answer and change nothing."""
+
+    @abstractmethod
+    def adjust(self, tx: Tx, deltas: dict[int, Delta]) -> set[int]:
+        """Apply deltas to stages in order of id, which is the lock order.
+
+        Returns the jobs of stages that have nothing in hand any more, and so may have to move on.
+        """
+
+    @abstractmethod
+    def insert_items(self, tx: Tx, job_id: int, stage_id: int, rows: Iterable[NewItem]) -> int:
+        """Insert new items whose keys are known to be new; returns how many."""
+
+    @abstractmethod
+    def insert_missing(self, tx: Tx, job_id: int, stage_id: int, rows: Sequence[NewItem]) -> list[tuple[int, str]]:
+        """Insert items whose keys the stage does not have yet; returns `(id, key)` of those."""
+
+    @abstractmethod
+    def insert_events(self, tx: Tx, events: Sequence[Event]) -> None:
+        """Append events, in order."""
+
+    @abstractmethod
+    def renew(self, tx: Tx, process_id: int, seconds: float) -> bool:
+        """Extend every lease of a process by extending the process itself; False if it was declared dead."""
+
+    @abstractmethod
+    def new_job_id(self, tx: Tx) -> int:
+        """An id for the next job, which is also its place in the global order."""
+
+    @abstractmethod
+    def tell_inside(self, tx: Tx) -> None:
+        """Pass on what the transaction announces, from within it: for transactions whose commit we do not see."""
+
+    @abstractmethod
+    def database_now(self, tx: Tx) -> datetime:
+        """The time leases are measured against."""
+
+    @abstractmethod
+    def safe_tx(self, tx: Tx) -> int:
+        """Events with a smaller `tx` can no longer be joined by earlier ones."""

@@ -1,0 +1,303 @@
+"""The hot statements for SQLite. There is one writer, so reading first and writing after is safe here."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from dalsegno.errors import InputInvalid
+from dalsegno.model.states import ItemStatus
+from dalsegno.store.hot import Accepted, Claimed, Delta, Event, Hot, NewItem, Settled, Settlement
+from dalsegno.store.schema import to_text
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Tx
+
+OPEN_STAGES = """
+SELECT id, ready, returned, low_seq, high_seq
+FROM stages
+WHERE service = ? AND claimable
+ORDER BY priority, order_seq, id
+LIMIT ?
+"""
+
+CLAIM_RETURNED = """
+UPDATE items
+SET status = 'claimed', lease = lease + 1, returned = 0
+WHERE id IN (
+    SELECT id
+    FROM items
+    WHERE stage_id = ? AND returned
+    ORDER BY seq
+    LIMIT ?
+)
+RETURNING id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced, parent_id, params
+"""
+
+CLAIM_FRESH = """
+UPDATE items
+SET status = 'claimed', lease = lease + 1
+WHERE stage_id = ? AND seq > ? AND seq <= ? AND status = 'pending'
+RETURNING id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced, parent_id, params
+"""
+
+INSERT_LEASE = "INSERT INTO leases (item_id, number, process_id, stage_id, claimed_at) VALUES (?, ?, ?, ?, ?)"
+
+STAGE_CLAIMED = """
+UPDATE stages
+SET ready = ready - :taken,
+    returned = returned - :returned,
+    pending = pending - :taken,
+    claimed = claimed + :taken,
+    low_seq = :low_seq,
+    claimable = open AND ready > :taken
+WHERE id = :id
+"""
+
+INSERT_EVENT = """
+INSERT INTO events (at, type, level, source, job_id, stage_id, item_id, message, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+INSERT_ITEM_EVENT = """
+INSERT INTO events (at, type, level, source, job_id, stage_id, item_id) VALUES (?, ?, 'info', 'engine', ?, ?, ?)
+"""
+
+BEGIN_LEASE = """
+UPDATE leases SET begun_at = ?, worker = ? WHERE item_id = ? AND number = ? AND begun_at IS NULL
+RETURNING stage_id
+"""
+
+BEGIN_ITEM = """
+UPDATE items SET status = 'running', started_at = ? WHERE id = ? AND lease = ? AND status = 'claimed'
+RETURNING job_id
+"""
+
+# Returns begun_at itself: SQLite 3.40 answers 1 to `RETURNING begun_at IS NOT NULL` whatever the column holds.
+END_LEASES = """
+DELETE FROM leases
+WHERE (item_id, number) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
+RETURNING item_id, begun_at
+"""
+
+FINISH_PLAIN = """
+UPDATE items
+SET status = 'succeeded', result = ?, started_at = ?, finished_at = ?, interruptions = 0, forced = 0,
+    error_code = NULL, error_message = NULL
+WHERE id = ? AND lease = ? AND status IN ('claimed', 'running')
+"""
+
+FINISH = """
+UPDATE items
+SET status = :status, result = :result, started_at = coalesce(:started_at, started_at), finished_at = :finished_at,
+    attempt = :attempt, interruptions = :interruptions, due_at = :due_at, returned = :returned,
+    forced = CASE WHEN :finished_at IS NULL THEN forced ELSE 0 END,
+    error_code = :error_code, error_message = :error_message
+WHERE id = :id AND lease = :lease AND status IN ('claimed', 'running')
+"""
+
+STAGE_ADJUSTED = """
+UPDATE stages
+SET total = total + :total,
+    pending = pending + :pending,
+    claimed = claimed + :claimed,
+    running = running + :running,
+    succeeded = succeeded + :succeeded,
+    failed = failed + :failed,
+    skipped = skipped + :skipped,
+    interrupted = interrupted + :interrupted,
+    canceled = canceled + :canceled,
+    ready = ready + :ready,
+    returned = returned + :returned,
+    open = open AND NOT (on_failure = 'stop' AND failed + :failed > 0),
+    claimable = open AND ready + :ready > 0 AND NOT (on_failure = 'stop' AND failed + :failed > 0)
+WHERE id = :id
+RETURNING job_id, claimed + running = 0 AND (pending = 0 OR NOT open)
+"""
+
+INSERT_ITEM = """
+INSERT INTO items (job_id, stage_id, seq, key, params, parent_id, input_hash) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+INSERT_MISSING = INSERT_ITEM + " ON CONFLICT (stage_id, key) DO NOTHING RETURNING id, key"
+
+RENEW = "UPDATE processes SET heartbeat_at = ?, lease_until = ? WHERE id = ?"
+
+
+class SqliteHot(Hot):
+    def claim(self, tx: Tx, service: str, process_id: int, want: int) -> list[Claimed]:
+        claimed: list[Claimed] = []
+        raw = tx.raw
+        now = to_text(tx.now)
+        for stage_id, ready, returned, low, high in raw.execute(OPEN_STAGES, (service, want)).fetchall():
+            left = want - len(claimed)
+            if left <= 0:
+                break
+            back = min(returned, left)
+            rows = raw.execute(CLAIM_RETURNED, (stage_id, back)).fetchall() if back else []
+            fresh = min(ready - returned, left - back)
+            while fresh > 0 and low < high:  # more than once only where numbers are missing
+                top = min(low + fresh, high)
+                taken = raw.execute(CLAIM_FRESH, (stage_id, low, top)).fetchall()
+                rows += taken
+                low = top
+                fresh -= len(taken)
+            rows.sort(key=_seq)
+            raw.execute(STAGE_CLAIMED, {"id": stage_id, "taken": len(rows), "returned": back, "low_seq": low})
+            claimed += map(Claimed._make, rows)
+        raw.executemany(INSERT_LEASE, [(row.id, row.lease, process_id, row.stage_id, now) for row in claimed])
+        raw.executemany(
+            INSERT_ITEM_EVENT, [(now, "item_claimed", row.job_id, row.stage_id, row.id) for row in claimed]
+        )
+        return claimed
+
+    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str]]) -> set[int]:
+        accepted: set[int] = set()
+        deltas: dict[int, Delta] = {}
+        events = []
+        raw = tx.raw
+        for item_id, lease, at, worker in begun:
+            moment = to_text(at)
+            found = raw.execute(BEGIN_LEASE, (moment, worker, item_id, lease)).fetchone()
+            if found is None:
+                continue
+            (job_id,) = raw.execute(BEGIN_ITEM, (moment, item_id, lease)).fetchone()
+            accepted.add(item_id)
+            deltas.setdefault(found[0], Delta()).move(ItemStatus.CLAIMED, ItemStatus.RUNNING)
+            events.append((moment, "item_started", job_id, found[0], item_id))
+        raw.executemany(INSERT_ITEM_EVENT, events)
+        self.adjust(tx, deltas)
+        return accepted
+
+    def settle(self, tx: Tx, rows: Sequence[Settled]) -> Settlement:
+        raw = tx.raw
+        wanted = json.dumps([(row.id, row.lease) for row in rows])
+        begun_at = dict(raw.execute(END_LEASES, (wanted,)).fetchall())
+        now = to_text(tx.now)
+        plain, full, accepted = [], [], []
+        events: list[tuple[object, ...]] = []
+        told: list[tuple[object, ...]] = []
+        deltas: dict[int, Delta] = {}
+        for row in rows:
+            if row.id not in begun_at:
+                continue
+            begun = begun_at.pop(row.id) is not None
+            started = to_text(row.started_at) if row.started_at else None
+            if row.plain:
+                plain.append((row.result, started, now, row.id, row.lease))
+            else:
+                full.append(_finish_params(row, started, now))
+            if not begun and row.started_at:
+                events.append((started, "item_started", row.job_id, row.stage_id, row.id))
+            if row.plain:
+                events.append((now, "item_succeeded", row.job_id, row.stage_id, row.id))
+            else:
+                told.append(_finish_event(row, now))
+            delta = deltas.get(row.stage_id)
+            if delta is None:
+                delta = deltas[row.stage_id] = Delta()
+            delta.counts[ItemStatus.RUNNING if begun else ItemStatus.CLAIMED] -= 1
+            delta.counts[row.status] += 1  # type: ignore[index]  # a StrEnum member and its value are one key
+            if row.status == ItemStatus.PENDING and row.due_at is None:
+                delta.ready += 1
+                delta.returned += 1
+            accepted.append(Accepted(row.id, row.stage_id, row.status, begun, row.due_at is not None))
+        raw.executemany(FINISH_PLAIN, plain)
+        raw.executemany(FINISH, full)
+        raw.executemany(INSERT_ITEM_EVENT, events)
+        raw.executemany(INSERT_EVENT, told)
+        return Settlement(accepted, self.adjust(tx, deltas))
+
+    def adjust(self, tx: Tx, deltas: dict[int, Delta]) -> set[int]:
+        quiet = set()
+        for stage_id, delta in sorted(deltas.items()):
+            job_id, is_quiet = tx.raw.execute(
+                STAGE_ADJUSTED,
+                {**delta.counts, "id": stage_id, "total": delta.total, "ready": delta.ready, "returned": delta.returned},
+            ).fetchone()
+            if is_quiet:
+                quiet.add(job_id)
+        return quiet
+
+    def insert_items(self, tx: Tx, job_id: int, stage_id: int, rows: Iterable[NewItem]) -> int:
+        try:
+            cursor = tx.raw.executemany(INSERT_ITEM, ((job_id, stage_id, *row) for row in rows))
+        except sqlite3.IntegrityError:
+            raise InputInvalid(problem="two items of one step have the same key.") from None
+        return int(cursor.rowcount)
+
+    def insert_missing(self, tx: Tx, job_id: int, stage_id: int, rows: Sequence[NewItem]) -> list[tuple[int, str]]:
+        inserted = []
+        for row in rows:
+            found = tx.raw.execute(INSERT_MISSING, (job_id, stage_id, *row)).fetchone()
+            if found is not None:
+                inserted.append(found)
+        return inserted
+
+    def insert_events(self, tx: Tx, events: Sequence[Event]) -> None:
+        now = to_text(tx.now)
+        tx.raw.executemany(
+            INSERT_EVENT,
+            [
+                (
+                    now,
+                    event.type,
+                    event.level,
+                    event.source,
+                    event.job_id,
+                    event.stage_id,
+                    event.item_id,
+                    event.message,
+                    None if event.data is None else json.dumps(event.data, ensure_ascii=False),
+                )
+                for event in events
+            ],
+        )
+
+    def renew(self, tx: Tx, process_id: int, seconds: float) -> bool:
+        until = tx.now + timedelta(seconds=seconds)
+        return bool(tx.raw.execute(RENEW, (to_text(tx.now), to_text(until), process_id)).rowcount)
+
+    def new_job_id(self, tx: Tx) -> int:
+        (newest,) = tx.raw.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
+        return int(newest) + 1
+
+    def tell_inside(self, tx: Tx) -> None:
+        """The engine notices by itself: a commit changes the file."""
+
+    def database_now(self, tx: Tx) -> datetime:
+        return tx.now
+
+    def safe_tx(self, tx: Tx) -> int:
+        return 1  # one writer: ids are commit order and every `tx` is 0
+
+
+def _seq(row: tuple[int, ...]) -> int:
+    return row[3]
+
+
+def _finish_params(row: Settled, started: str | None, now: str) -> dict[str, object]:
+    back = row.status in (ItemStatus.PENDING, ItemStatus.INTERRUPTED)
+    return {
+        "id": row.id,
+        "lease": row.lease,
+        "status": row.status,
+        "result": row.result,
+        "started_at": started,
+        "finished_at": None if back else now,
+        "attempt": row.attempt,
+        "interruptions": row.interruptions,
+        "due_at": to_text(row.due_at) if row.due_at else None,
+        "returned": row.status == ItemStatus.PENDING and row.due_at is None,
+        "error_code": row.error_code,
+        "error_message": row.error_message,
+    }
+
+
+def _finish_event(row: Settled, now: str) -> tuple[object, ...]:
+    level = {"failed": "error", "interrupted": "warn"}.get(row.status, "warn" if row.error_code else "info")
+    kind = "item_returned" if row.status == ItemStatus.PENDING else f"item_{row.status}"
+    return (now, kind, level, "engine", row.job_id, row.stage_id, row.id, row.error_message, row.data)

@@ -1,0 +1,188 @@
+"""PostgreSQL: pooled connections, retried transactions, debounced NOTIFY."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import sql
+
+from dalsegno import faults
+from dalsegno.clock import Clock
+from dalsegno.errors import DalSegnoError, DatabaseFull, DatabaseReadOnly, DatabaseUnavailable
+from dalsegno.store.hot_postgres import PostgresHot
+from dalsegno.store.store import Store, Tx
+
+T = TypeVar("T")
+
+TRIES = 8
+DEBOUNCE = 0.05
+"""Seconds between two NOTIFYs: a NOTIFY per commit would serialise all commits of the server."""
+
+
+class PostgresStore(Store):
+    poll_seconds = 1.0
+    shared = True
+
+    def __init__(
+        self, url: sa.URL, clock: Clock | None = None, *, channel: str = "dalsegno_", listen_url: sa.URL | None = None
+    ) -> None:
+        super().__init__(clock)
+        self.url = url.render_as_string(hide_password=True)
+        self._channel = channel + "wake"
+        self.hot = PostgresHot(self._channel)
+        self._listen_dsn = (listen_url or url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._outbox: set[str] = set()
+        self._outbox_ready = threading.Condition()
+        self._closed = False
+        self._sender: threading.Thread | None = None
+        self._engine = sa.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            isolation_level="AUTOCOMMIT",  # BEGIN and COMMIT are ours: hot transactions say more in them
+            pool_size=6,
+            max_overflow=14,
+            # No prepared statements: PgBouncer in transaction mode has none, and a batch is planned once anyway.
+            connect_args={"prepare_threshold": None, "application_name": "dalsegno"},
+        )
+
+    def write(self, name: str, work: Callable[[Tx], T]) -> T:
+        for attempt in range(1, TRIES + 1):
+            try:
+                with self._connected() as conn:
+                    result, topics = self._transact(conn, name, work)
+            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected) as error:
+                if attempt == TRIES:
+                    raise DatabaseUnavailable(problem=str(error).strip()) from error
+                time.sleep(random.uniform(0, 0.01 * 2**attempt))
+            else:
+                break
+        if topics:
+            self.announce(topics)
+            self._tell_others(topics)
+        return result
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        with self._connected() as conn:
+            raw: Any = conn.connection.driver_connection
+            raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                return work(Tx(conn, self.hot, self.clock.now()))
+            finally:
+                with contextlib.suppress(psycopg.Error):
+                    raw.execute("ROLLBACK")
+
+    def close(self) -> None:
+        with self._outbox_ready:
+            self._closed = True
+            self._outbox_ready.notify_all()
+        if self._sender is not None:
+            self._sender.join(timeout=2)
+        self._engine.dispose()
+
+    def hold_engine(self) -> Callable[[], None]:
+        return lambda: None
+
+    def _transact(self, conn: sa.Connection, name: str, work: Callable[[Tx], T]) -> tuple[T, set[str]]:
+        raw: Any = conn.connection.driver_connection
+        raw.execute("BEGIN")
+        try:
+            tx = Tx(conn, self.hot, self.clock.now())
+            try:
+                result = work(tx)
+            except sa.exc.DBAPIError as error:
+                raise (error.orig or error) from error
+            faults.point(f"{name}.commit.before")
+            raw.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(psycopg.Error):
+                raw.execute("ROLLBACK")
+            raise
+        faults.point(f"{name}.commit.after")
+        return result, tx.announced
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.connect() as conn:
+                try:
+                    yield conn
+                except BaseException:
+                    raw: Any = conn.connection.driver_connection
+                    if raw is None or raw.closed or raw.broken:
+                        conn.invalidate()
+                    raise
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError, psycopg.Error) as error:
+            original = getattr(error, "orig", None) or error
+            known = _translate(original)
+            if known is not None:
+                raise known from error
+            raise original from error
+
+    # --- LISTEN / NOTIFY --------------------------------------------------------------------
+
+    def _tell_others(self, topics: set[str]) -> None:
+        with self._outbox_ready:
+            if self._sender is None:
+                self._sender = threading.Thread(target=self._send_forever, name="notify-sender", daemon=True)
+                self._sender.start()
+            self._outbox |= topics
+            self._outbox_ready.notify()
+
+    def _send_forever(self) -> None:
+        while True:
+            with self._outbox_ready:
+                self._outbox_ready.wait_for(lambda: self._outbox or self._closed)
+                topics, self._outbox = self._outbox, set()
+                closed = self._closed
+            if topics:
+                # Lost on a broken connection: that is what polling is for.
+                with contextlib.suppress(DalSegnoError, psycopg.Error), self._connected() as conn:
+                    raw: Any = conn.connection.driver_connection
+                    raw.execute("SELECT pg_notify(%s, %s)", (self._channel, " ".join(sorted(topics))[:7000]))
+            if closed:
+                return
+            time.sleep(DEBOUNCE)
+
+    def watch(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                with psycopg.connect(self._listen_dsn, autocommit=True, application_name="dalsegno listen") as conn:
+                    conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+                    self.announce({"jobs", "commands", "closed", "work"})  # whatever was said while nobody listened
+                    self._listen(conn, stop)
+            except psycopg.Error:
+                stop.wait(1.0)
+
+    def _listen(self, conn: psycopg.Connection[Any], stop: threading.Event) -> None:
+        own = conn.info.backend_pid
+        while not stop.is_set():
+            ready, _, _ = select.select([conn.fileno()], [], [], 0.5)
+            if not ready:
+                continue
+            topics: set[str] = set()
+            for notify in conn.notifies(timeout=0):
+                if notify.pid != own:
+                    topics |= set(notify.payload.split())
+            if topics:
+                self.announce(topics)
+
+
+def _translate(error: BaseException) -> DalSegnoError | None:
+    match error:
+        case psycopg.errors.DiskFull():
+            return DatabaseFull(problem=str(error).strip())
+        case psycopg.errors.ReadOnlySqlTransaction():
+            return DatabaseReadOnly(problem=str(error).strip())
+        case psycopg.errors.SerializationFailure() | psycopg.errors.DeadlockDetected():
+            return None
+        case psycopg.OperationalError() | psycopg.InterfaceError() | sa.exc.TimeoutError():
+            return DatabaseUnavailable(problem=str(error).strip().splitlines()[0] if str(error).strip() else "no answer")
+        case _:
+            return None

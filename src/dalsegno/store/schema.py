@@ -1,0 +1,427 @@
+"""The tables, once, for both databases. CHECK constraints make illegal rows impossible.
+
+Three shapes here carry the engine's speed (docs/decisions/0001):
+
+- Items of a stage are numbered densely (`seq`). A stage remembers up to where it has handed them out (`low_seq`),
+  so a claim is one range of one index and never looks at what is done. Items that come back are `returned`.
+- What a claim must know lives on the stage: `open`, `ready`, `claimable`, and the job's order. Pausing a job of a
+  million items changes a handful of rows.
+- A live lease is a row in `leases`. The columns of `items` that change on the good path are in no index, so
+  PostgreSQL updates them in place (HOT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from dalsegno.model.states import CommandStatus, ItemStatus, JobStatus, Level, StageStatus
+
+
+class UtcTime(sa.types.TypeDecorator[datetime]):
+    """timestamptz on PostgreSQL; on SQLite text of fixed width, which sorts and reads as a time."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
+        return dialect.type_descriptor(sa.Text() if dialect.name == "sqlite" else self.impl_instance)
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
+        return to_text(value) if value is not None and dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return from_text(value) if isinstance(value, str) else value.astimezone(UTC)
+
+
+def to_text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_text(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+Json = sa.JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
+Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _id() -> sa.Column[int]:
+    return sa.Column("id", Id, primary_key=True, autoincrement=True)
+
+
+def _count(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, nullable=False, server_default="0")
+
+
+def _flag(name: str, default: bool = False) -> sa.Column[bool]:
+    return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.true() if default else sa.false())
+
+
+def _required_time(name: str) -> sa.Column[datetime]:
+    return sa.Column(name, UtcTime, nullable=False)
+
+
+def _one_of(column: str, values: Iterable[str]) -> sa.CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return sa.CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+
+
+workflows = sa.Table(
+    "workflows",
+    metadata,
+    _id(),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("definition", Json, nullable=False),
+    _flag("is_active", default=True),
+    _required_time("created_at"),
+    _required_time("updated_at"),
+    sa.UniqueConstraint("name", "version"),
+    sa.CheckConstraint("version >= 1", name="version_positive"),
+)
+
+lanes = sa.Table(
+    "lanes",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("max_active", sa.Integer),
+    sa.Column("recovery", sa.Text, nullable=False, server_default="continue"),
+    sa.Column("held_at", UtcTime),
+    sa.Column("held_by", sa.Text),
+    sa.Column("held_reason", sa.Text),
+    _one_of("recovery", ("continue", "pause")),
+    sa.CheckConstraint("max_active IS NULL OR max_active >= 1", name="max_active_positive"),
+    sa.CheckConstraint("(held_at IS NULL) = (held_reason IS NULL)", name="hold_has_reason"),
+)
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    _id(),
+    sa.Column("workflow_id", Id, sa.ForeignKey("workflows.id"), nullable=False),
+    sa.Column("lane", sa.Text, sa.ForeignKey("lanes.name"), nullable=False),
+    sa.Column("status", sa.Text, nullable=False, server_default="queued"),
+    sa.Column("priority", sa.Integer, nullable=False, server_default="100"),
+    sa.Column("order_seq", Id, nullable=False),
+    sa.Column("requested_by", sa.Text),
+    sa.Column("scope", Json),
+    sa.Column("options", Json),
+    sa.Column("snapshot", Json),
+    sa.Column("overrides", Json),
+    sa.Column("dedupe_key", sa.Text),
+    sa.Column("scheduled_at", UtcTime),
+    sa.Column("progress", sa.Float),
+    sa.Column("current_stage", sa.Text),
+    sa.Column("pause_reason", sa.Text),
+    sa.Column("paused_by", sa.Text),
+    sa.Column("cancel_requested_at", UtcTime),
+    sa.Column("error_code", sa.Text),
+    sa.Column("error_message", sa.Text),
+    _required_time("created_at"),
+    sa.Column("started_at", UtcTime),
+    sa.Column("finished_at", UtcTime),
+    _required_time("updated_at"),
+    _one_of("status", JobStatus),
+    sa.CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress_is_a_fraction"),
+    sa.CheckConstraint(
+        "(status IN ('completed', 'completed_with_errors', 'failed', 'canceled')) = (finished_at IS NOT NULL)",
+        name="finished_has_time",
+    ),
+    sa.CheckConstraint("status NOT IN ('pause_requested', 'paused') OR pause_reason IS NOT NULL", name="pause_has_reason"),
+    sa.Index("ix_jobs_waiting", "lane", "priority", "order_seq", sqlite_where=sa.text("status = 'queued'"),
+             postgresql_where=sa.text("status = 'queued'")),
+    sa.Index("ix_jobs_active", "lane", "id", sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
+             postgresql_where=sa.text("status IN ('running', 'pause_requested')")),
+    sa.Index(
+        "uq_jobs_dedupe",
+        "dedupe_key",
+        unique=True,
+        sqlite_where=sa.text("dedupe_key IS NOT NULL AND status IN ('queued', 'running', 'pause_requested', 'paused')"),
+        postgresql_where=sa.text(
+            "dedupe_key IS NOT NULL AND status IN ('queued', 'running', 'pause_requested', 'paused')"
+        ),
+    ),
+)
+
+COUNTERS = tuple(ItemStatus)
+"""A stage keeps one counter per item status, under the status's own name."""
+
+stages = sa.Table(
+    "stages",
+    metadata,
+    _id(),
+    sa.Column("job_id", Id, sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("seq", sa.Integer, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("depends_on", Json, nullable=False),
+    sa.Column("follow", sa.Text, nullable=False, server_default="all"),
+    sa.Column("followed_by", Json, nullable=False),
+    sa.Column("on_failure", sa.Text, nullable=False, server_default="continue"),
+    sa.Column("params", Json),
+    sa.Column("max_attempts", sa.Integer, nullable=False, server_default="3"),
+    sa.Column("max_interruptions", sa.Integer, nullable=False, server_default="20"),
+    sa.Column("timeout", sa.Float),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("order_seq", Id, nullable=False),
+    _flag("open"),
+    _flag("claimable"),
+    _flag("given"),
+    _flag("planned"),
+    sa.Column("planner_id", Id),
+    _count("ready"),
+    _count("returned"),
+    sa.Column("low_seq", Id, nullable=False, server_default="0"),
+    sa.Column("high_seq", Id, nullable=False, server_default="0"),
+    _count("total"),
+    *(_count(status) for status in COUNTERS),
+    sa.Column("started_at", UtcTime),
+    sa.Column("finished_at", UtcTime),
+    sa.Column("last_error", sa.Text),
+    sa.UniqueConstraint("job_id", "key"),
+    _one_of("status", StageStatus),
+    _one_of("follow", ("all", "each")),
+    _one_of("on_failure", ("continue", "stop")),
+    sa.CheckConstraint(f"total = {' + '.join(COUNTERS)}", name="counters_add_up"),
+    sa.CheckConstraint(" AND ".join(f"{status} >= 0" for status in COUNTERS), name="counters_not_negative"),
+    sa.CheckConstraint("ready >= returned AND returned >= 0 AND ready <= pending", name="ready_is_pending"),
+    sa.CheckConstraint("low_seq >= 0 AND low_seq <= high_seq", name="marks_in_order"),
+    sa.CheckConstraint("claimable = (open AND ready > 0)", name="claimable_means_open_and_ready"),
+    sa.CheckConstraint("NOT open OR status = 'running'", name="open_means_running"),
+    sa.CheckConstraint(
+        "(status IN ('completed', 'failed', 'skipped', 'canceled')) = (finished_at IS NOT NULL)",
+        name="finished_has_time",
+    ),
+    # The claim's index. `claimable` changes only at the edges, so counting down `ready` stays an in-place update.
+    sa.Index("ix_stages_claim", "service", "priority", "order_seq", "id", sqlite_where=sa.text("claimable"),
+             postgresql_where=sa.text("claimable")),
+    sa.Index("ix_stages_live", "id", sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
+             postgresql_where=sa.text("status IN ('running', 'pause_requested')")),
+    postgresql_with={"fillfactor": "50"},
+)
+
+items = sa.Table(
+    "items",
+    metadata,
+    _id(),
+    # No foreign keys on the hot tables: PostgreSQL would run a trigger and lock the stage's row for every item.
+    sa.Column("stage_id", Id, nullable=False),
+    sa.Column("job_id", Id, nullable=False),
+    sa.Column("seq", Id, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("lease", Id, nullable=False, server_default="0"),
+    _count("attempt"),
+    _count("interruptions"),
+    _flag("returned"),
+    _flag("forced"),
+    sa.Column("due_at", UtcTime),
+    sa.Column("params", Json),
+    sa.Column("result", Json),
+    sa.Column("parent_id", Id),
+    sa.Column("input_hash", sa.Text),
+    sa.Column("phase", sa.Text),
+    sa.Column("progress", sa.Float),
+    sa.Column("progress_text", sa.Text),
+    sa.Column("error_code", sa.Text),
+    sa.Column("error_message", sa.Text),
+    sa.Column("started_at", UtcTime),
+    sa.Column("finished_at", UtcTime),
+    sa.UniqueConstraint("stage_id", "key"),
+    sa.UniqueConstraint("stage_id", "seq"),
+    _one_of("status", ItemStatus),
+    sa.CheckConstraint("status NOT IN ('claimed', 'running') OR lease > 0", name="leased_has_number"),
+    sa.CheckConstraint("due_at IS NULL OR status = 'pending'", name="due_is_pending"),
+    sa.CheckConstraint("NOT returned OR (status = 'pending' AND due_at IS NULL)", name="returned_is_ready"),
+    sa.CheckConstraint("status NOT IN ('failed', 'interrupted') OR error_code IS NOT NULL", name="trouble_has_code"),
+    sa.CheckConstraint("status <> 'running' OR started_at IS NOT NULL", name="running_has_start"),
+    sa.CheckConstraint(
+        "(status IN ('succeeded', 'failed', 'skipped', 'canceled')) = (finished_at IS NOT NULL)",
+        name="finished_has_time",
+    ),
+    sa.CheckConstraint("attempt >= 0 AND interruptions >= 0", name="counts_not_negative"),
+    sa.Index("ix_items_returned", "stage_id", "seq", sqlite_where=sa.text("returned"), postgresql_where=sa.text("returned")),
+    sa.Index("ix_items_due", "due_at", sqlite_where=sa.text("due_at IS NOT NULL"),
+             postgresql_where=sa.text("due_at IS NOT NULL")),
+    # Whatever once went wrong, for lists and resume; the good path never enters it.
+    sa.Index("ix_items_trouble", "stage_id", "status", "seq", sqlite_where=sa.text("error_code IS NOT NULL"),
+             postgresql_where=sa.text("error_code IS NOT NULL")),
+    postgresql_with={"fillfactor": "60"},
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("item_id", Id, primary_key=True, autoincrement=False),
+    sa.Column("number", Id, nullable=False),
+    sa.Column("process_id", Id, nullable=False),
+    sa.Column("stage_id", Id, nullable=False),
+    sa.Column("worker", sa.Text),
+    _required_time("claimed_at"),
+    sa.Column("begun_at", UtcTime),
+    sa.Index("ix_leases_process", "process_id"),
+    sa.CheckConstraint("number > 0", name="number_positive"),
+)
+
+processes = sa.Table(
+    "processes",
+    metadata,
+    _id(),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    _required_time("started_at"),
+    _required_time("heartbeat_at"),
+    _required_time("lease_until"),
+)
+
+workers = sa.Table(
+    "workers",
+    metadata,
+    _id(),
+    sa.Column("process_id", Id, sa.ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False, server_default="idle"),
+    sa.Column("job_id", Id),
+    sa.Column("stage_id", Id),
+    sa.Column("item_id", Id),
+    sa.Column("text", sa.Text),
+    sa.Column("progress", sa.Float),
+    _count("processed"),
+    _count("errors"),
+    _required_time("updated_at"),
+    sa.UniqueConstraint("process_id", "name"),
+    _one_of("status", ("idle", "busy")),
+)
+
+nodes = sa.Table(
+    "nodes",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("labels", Json, nullable=False),
+    sa.Column("max_concurrency", Json, nullable=False),
+    _required_time("last_seen"),
+    sa.Column("awake_state", sa.Text, nullable=False, server_default="unknown"),
+    sa.Column("wake_method", sa.Text),
+    sa.Column("mac", sa.Text),
+    sa.Column("provider_ref", sa.Text),
+    sa.Column("script", sa.Text),
+    _one_of("awake_state", ("unknown", "awake", "sleep")),
+    sa.CheckConstraint("wake_method IS NULL OR wake_method IN ('wol', 'provider', 'script')", name="wake_method_known"),
+)
+
+COMMANDS = ("pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority")
+
+commands = sa.Table(
+    "commands",
+    metadata,
+    _id(),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("job_id", Id),
+    sa.Column("item_id", Id),
+    sa.Column("payload", Json),
+    sa.Column("requested_by", sa.Text),
+    sa.Column("status", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("error_code", sa.Text),
+    sa.Column("error_message", sa.Text),
+    _required_time("created_at"),
+    sa.Column("applied_at", UtcTime),
+    _one_of("type", COMMANDS),
+    _one_of("status", CommandStatus),
+    sa.CheckConstraint("(status = 'pending') = (applied_at IS NULL)", name="applied_has_time"),
+    sa.CheckConstraint("job_id IS NOT NULL OR item_id IS NOT NULL", name="has_target"),
+    sa.Index("ix_commands_pending", "id", sqlite_where=sa.text("status = 'pending'"),
+             postgresql_where=sa.text("status = 'pending'")),
+    sa.Index("ix_commands_job_id", "job_id"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    _id(),
+    # On PostgreSQL ids are not commit order: who tails reads by (tx, id) and stops at the oldest running writer.
+    sa.Column("tx", Id, nullable=False, server_default="0"),
+    _required_time("at"),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("level", sa.Text, nullable=False, server_default="info"),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("job_id", Id),
+    sa.Column("stage_id", Id),
+    sa.Column("item_id", Id),
+    sa.Column("message", sa.Text),
+    sa.Column("data", Json),
+    _one_of("level", Level),
+    sa.Index("ix_events_tx", "tx", "id"),
+    sa.Index("ix_events_job_id", "job_id", "id"),
+    sa.Index("ix_events_item_id", "item_id", "id"),
+)
+
+logs = sa.Table(
+    "logs",
+    metadata,
+    _id(),
+    _required_time("at"),
+    sa.Column("level", sa.Text, nullable=False),
+    sa.Column("logger", sa.Text, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("traceback", sa.Text),
+    sa.Column("job_id", Id),
+    sa.Column("stage_id", Id),
+    sa.Column("item_id", Id),
+    sa.Column("worker", sa.Text),
+    _one_of("level", Level),
+    sa.Index("ix_logs_job_id", "job_id", "id"),
+    sa.Index("ix_logs_item_id", "item_id", "id"),
+)
+
+artifacts = sa.Table(
+    "artifacts",
+    metadata,
+    _id(),
+    sa.Column("job_id", Id, nullable=False),
+    sa.Column("stage_id", Id, nullable=False),
+    sa.Column("item_id", Id, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("bucket", sa.Text),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("content_type", sa.Text),
+    sa.Column("checksum", sa.Text, nullable=False),
+    _required_time("created_at"),
+    _one_of("kind", ("input", "output", "log")),
+    sa.CheckConstraint("size_bytes >= 0", name="size_not_negative"),
+    sa.Index("ix_artifacts_job_id", "job_id"),
+    sa.Index("ix_artifacts_item_id", "item_id"),
+)
+
+config_revisions = sa.Table(
+    "config_revisions",
+    metadata,
+    _id(),
+    sa.Column("file_path", sa.Text, nullable=False),
+    sa.Column("content", sa.Text, nullable=False),
+    sa.Column("content_hash", sa.Text, nullable=False),
+    sa.Column("note", sa.Text),
+    _required_time("created_at"),
+    sa.Column("applied_at", UtcTime),
+)

@@ -1,0 +1,5 @@
+"""The version of the package that is installed."""
+
+from importlib.metadata import version
+
+VERSION = version("dalsegno")
