@@ -1,7 +1,7 @@
 """Real databases for every test: SQLite files, and one PostgreSQL 18 for the whole session.
 
-`store` and `database_url` run a test once per database. Each test gets a fresh, migrated database: a copied file on
-SQLite, `CREATE DATABASE … TEMPLATE` on PostgreSQL.
+`store` and `database_url` run a test once per database. Each test gets a fresh, migrated database: a copied
+file on SQLite, `CREATE DATABASE … TEMPLATE` on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fresh_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """`fresh_database("sqlite" | "postgres", empty=False)`: the URL of a new database, gone after the test."""
+    """`fresh_database("sqlite" | "postgres", empty=False)`: the URL of a new database, gone afterwards."""
     with ExitStack() as stack:
         numbers = itertools.count(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -226,10 +227,7 @@ def assert_counters(store: Store) -> None:
 
     def look(tx: Any) -> None:
         for stage in tx.rows(sa.select(stages)):
-            rows = tx.rows(
-                sa.select(items.c.id, items.c.status, items.c.returned, items.c.due_at, items.c.seq, items.c.lease)
-                .where(items.c.stage_id == stage["id"])
-            )  # fmt: skip
+            rows = tx.rows(sa.select(items).where(items.c.stage_id == stage["id"]))
             count = Counter(row["status"] for row in rows)
             said = {status: stage[status] for status in COUNTERS}
             assert said == {status: count[status] for status in COUNTERS}, stage["key"]
@@ -262,7 +260,7 @@ def assert_trails(store: Store, job_id: int) -> None:
             trails.setdefault(event["item_id"], ["pending"]).append(EVENT_STATUS[event["type"]])
     for item in items_of(store, job_id):
         trail = trails.get(item["id"], ["pending"])
-        steps = list(zip(trail, trail[1:], strict=False))
+        steps = list(itertools.pairwise(trail))
         assert not [step for step in steps if step not in legal], (item["key"], trail)
         assert trail[-1] == item["status"], (item["key"], trail)
 
@@ -275,11 +273,9 @@ def assert_job_trail(store: Store, job_id: int) -> None:
         start = "queued" if kind == "job" else "pending"
         where = table.c.id == job_id if kind == "job" else table.c.job_id == job_id
         for row in every(store, sa.select(table).where(where)):
-            trail = [start]
-            for event in events_of(store, **{column: row["id"]}):
-                if event["type"] in known:
-                    trail.append(known[event["type"]])
-            steps = list(zip(trail, trail[1:], strict=False))
+            told = types_of(store, **{column: row["id"]})
+            trail = [start, *(known[event] for event in told if event in known)]
+            steps = list(itertools.pairwise(trail))
             assert not [step for step in steps if step not in legal], (kind, row["id"], trail)
             assert trail[-1] == row["status"], (kind, row["id"], trail)
 
