@@ -72,17 +72,13 @@ class Claimer(Looper):
             return False
         process_id = self._process_id()
         try:
-            claimed = self._store.write(
-                "claim", lambda tx: tx.hot.claim(tx, pool.service.name, process_id, want)
-            )
+            claimed, infos = self._store.write("claim", lambda tx: self._take(tx, pool.service.name, want))
         except Exception:
             self._uncertain = True  # the commit may have happened: find out before claiming again
             raise
         if not claimed:
             return False
-        missing = {item.stage_id for item in claimed} - self._infos.keys()
-        if missing:
-            self._infos |= self._store.read(lambda tx: _stage_infos(tx, missing))
+        self._infos |= infos
         work = [self._item(row) for row in claimed]
         self._settler.hold(work)
         if process_id != self._process_id():
@@ -90,10 +86,15 @@ class Claimer(Looper):
         pool.feed(work)
         return len(claimed) == want and pool.appetite() > 0
 
+    def _take(self, tx: Tx, service: str, want: int) -> tuple[list[Claimed], dict[int, StageInfo]]:
+        claimed = tx.hot.claim(tx, service, self._process_id(), want)
+        missing = {item.stage_id for item in claimed} - self._infos.keys()
+        return claimed, _stage_infos(tx, missing) if missing else {}
+
     def _item(self, claimed: Claimed) -> Item:
         item = Item(claimed, self._infos[claimed.stage_id])
         if claimed.parent_id is not None:
-            item._fetch_input = self._fetch_input
+            item.fetch_input = self._fetch_input
         item.on_phase = self._settler.phase
         return item
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -62,7 +62,7 @@ def _start_over(tx: Tx, stage_id: int, row: NewItem, delta: Delta) -> None:
     )
     if found is None or found["input_hash"] == row.input_hash:
         return
-    values = {"input_hash": row.input_hash, "parent_id": row.parent_id}
+    values: dict[str, Any] = {"input_hash": row.input_hash, "parent_id": row.parent_id}
     stays = (ItemStatus.PENDING, ItemStatus.INTERRUPTED, ItemStatus.CANCELED)
     if found["status"] not in stays:
         # A leased follower loses its lease: the number moves on, so what it finishes now is refused.

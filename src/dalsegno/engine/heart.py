@@ -120,10 +120,14 @@ class Roster:
 
     def _write(self, tx: Tx, changed: dict[str, dict[str, Any]]) -> None:
         process_id = self._process_id()
-        for name, line in changed.items():
-            values = {**line, "updated_at": tx.now}
-            found = tx.conn.execute(
-                sa.update(workers).where(workers.c.process_id == process_id, workers.c.name == name).values(**values)
-            ).rowcount
-            if not found:
-                tx.insert_new(workers, {"process_id": process_id, "name": name, **values})
+        rows = [{**line, "who": name, "updated_at": tx.now} for name, line in changed.items()]
+        known = [row for row in rows if row["who"] in self._written]
+        if known:
+            tx.conn.execute(
+                sa.update(workers).where(workers.c.process_id == process_id, workers.c.name == sa.bindparam("who")),
+                known,
+            )
+        for row in rows:
+            if row["who"] not in self._written:
+                name = row.pop("who")
+                tx.insert_new(workers, {**row, "name": name, "process_id": process_id})

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import mimetypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,45 +50,27 @@ class Artifact(NamedTuple):
 class Item:
     """One unit of work under a live lease."""
 
-    __slots__ = (
-        "_fetch_input",
-        "_params",
-        "artifacts",
-        "begun",
-        "cancelled",
-        "claimed",
-        "current_phase",
-        "fraction",
-        "lost",
-        "on_phase",
-        "progressed",
-        "settled",
-        "stage",
-        "started_at",
-        "text",
-        "worker",
-        "writes",
-    )
+    # Defaults live on the class: thousands of items a second are made, and most never set any of these.
+    cancelled = False
+    """True once the job was canceled, the attempt timed out, or the lease was lost: stop when you can."""
+    begun = False
+    lost = False
+    settled = False
+    started_at: datetime | None = None
+    worker = ""
+    fraction: float | None = None
+    text: str | None = None
+    progressed = False
+    current_phase: str | None = None
+    on_phase: Callable[[Item], None] | None = None
+    artifacts: Sequence[Artifact] = ()
+    writes: Sequence[Callable[[sa.Connection], None]] = ()
+    fetch_input: Callable[[int], Any] | None = None
+    _params: dict[str, Any] | None = None
 
     def __init__(self, claimed: Claimed, stage: StageInfo) -> None:
         self.claimed = claimed
         self.stage = stage
-        self.cancelled = False
-        """True once the job was canceled, the attempt timed out, or the lease was lost: stop when you can."""
-        self.artifacts: list[Artifact] = []
-        self.writes: list[Callable[[sa.Connection], None]] = []
-        self.begun = False
-        self.lost = False
-        self.settled = False
-        self.started_at: datetime | None = None
-        self.worker = ""
-        self.fraction: float | None = None
-        self.text: str | None = None
-        self.progressed = False
-        self.current_phase: str | None = None
-        self.on_phase: Callable[[Item], None] | None = None
-        self._params: dict[str, Any] | None = None
-        self._fetch_input: Callable[[int], Any] | None = None
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -130,9 +112,9 @@ class Item:
     @property
     def input(self) -> Any:
         """The result of the item this one follows, in a step that follows `each`."""
-        if self.claimed.parent_id is None or self._fetch_input is None:
+        if self.claimed.parent_id is None or self.fetch_input is None:
             return None
-        return self._fetch_input(self.claimed.parent_id)
+        return self.fetch_input(self.claimed.parent_id)
 
     @property
     def log(self) -> logging.Logger:
@@ -172,12 +154,12 @@ class Item:
                 digest.update(chunk)
                 size += len(chunk)
         guessed = content_type or mimetypes.guess_type(file.name)[0]
-        self.artifacts.append(Artifact(kind, str(file), size, guessed, digest.hexdigest()))
+        self.artifacts = [*self.artifacts, Artifact(kind, str(file), size, guessed, digest.hexdigest())]
         return digest.hexdigest()
 
     def also(self, write: Callable[[sa.Connection], None]) -> None:
         """Run `write` in the transaction that settles this item, after the lease was checked."""
-        self.writes.append(write)
+        self.writes = [*self.writes, write]
 
     def __repr__(self) -> str:
         return f"<item {self.id} {self.stage.key}/{self.key}>"

@@ -29,64 +29,81 @@ logger = logging.getLogger("dalsegno.engine")
 CHUNK = 1000
 TRIES = 3
 LEASED = stages.c.claimed + stages.c.running
+STAGE_LIVE = (StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED, StageStatus.PAUSED)
 
 
 # --- moving along the DAG -----------------------------------------------------------------------
 
 
-def advance(tx: Tx, job_ids: Iterable[int]) -> None:
-    """Let every job and stage that can move do so."""
-    wanted = sorted(set(job_ids))
-    if not wanted:
-        return
-    found = tx.rows(
-        sa.select(jobs.c.id, jobs.c.status, jobs.c.cancel_requested_at, jobs.c.current_stage)
-        .where(jobs.c.id.in_(wanted))
-        .order_by(jobs.c.id)
-        .with_for_update()
+_JOBS = (
+    sa.select(jobs.c.id, jobs.c.status, jobs.c.cancel_requested_at, jobs.c.current_stage)
+    .where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(jobs.c.id)
+    .with_for_update()
+)
+_STAGES = (
+    sa.select(
+        stages.c.id, stages.c.job_id, stages.c.key, stages.c.seq, stages.c.service, stages.c.status,
+        stages.c.depends_on, stages.c.follow, stages.c.on_failure, stages.c.planned, stages.c.pending,
+        LEASED.label("leased"), stages.c.failed, stages.c.interrupted,
     )
-    views: dict[int, list[StageView]] = {row["id"]: [] for row in found}
-    services: dict[int, str] = {}
-    for row in tx.rows(
-        sa.select(stages, LEASED.label("leased"))
-        .where(stages.c.job_id.in_(wanted))
-        .order_by(stages.c.id)
-        .with_for_update()
-    ):
-        services[row["id"]] = row["service"]
-        views[row["job_id"]].append(
-            StageView(
-                id=row["id"],
-                key=row["key"],
-                seq=row["seq"],
-                status=row["status"],
-                depends_on=tuple(row["depends_on"]),
-                follow=row["follow"],
-                on_failure=row["on_failure"],
-                planned=row["planned"],
-                pending=row["pending"],
-                leased=row["leased"],
-                failed=row["failed"],
-                interrupted=row["interrupted"],
-            )
-        )
-    events: list[Event] = []
-    for job in found:
-        before = {stage.id: stage.status for stage in views[job["id"]]}
-        changes = progress(job["status"], job["cancel_requested_at"] is not None, views[job["id"]])
-        for change in changes:
-            if change.id is None:
-                _move_job(tx, job["id"], change, events)
-            else:
-                _move_stage(tx, job["id"], change, before[change.id], services[change.id], events)
-                before[change.id] = change.status
-        if changes:
-            _note_current(tx, job, views[job["id"]])
+    .where(stages.c.job_id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(stages.c.id)
+    .with_for_update()
+)  # fmt: skip
+
+
+def advance(tx: Tx, job_ids: Iterable[int], events: list[Event] | None = None) -> None:
+    """Let every job and stage that can move do so. `events` are the caller's, to be written before ours."""
+    wanted = sorted(set(job_ids))
+    events = list(events or ())
+    if wanted:
+        found = tx.rows(_JOBS, {"ids": wanted})
+        by_job: dict[int, list[sa.RowMapping]] = {row["id"]: [] for row in found}
+        for row in tx.rows(_STAGES, {"ids": wanted}):
+            by_job[row["job_id"]].append(row)
+        for job in found:
+            _advance(tx, job, by_job[job["id"]], events)
     if events:
         tx.hot.insert_events(tx, events)
 
 
-def _move_stage(tx: Tx, job_id: int, change: Change, source: str, service: str, events: list[Event]) -> None:
+def _advance(tx: Tx, job: sa.RowMapping, rows: list[sa.RowMapping], events: list[Event]) -> None:
+    views = [
+        StageView(
+            id=row["id"],
+            key=row["key"],
+            seq=row["seq"],
+            status=row["status"],
+            depends_on=tuple(row["depends_on"]),
+            follow=row["follow"],
+            on_failure=row["on_failure"],
+            planned=row["planned"],
+            pending=row["pending"],
+            leased=row["leased"],
+            failed=row["failed"],
+            interrupted=row["interrupted"],
+        )
+        for row in rows
+    ]
+    by_id = {row["id"]: row for row in rows}
+    status = {row["id"]: row["status"] for row in rows}
+    changes = progress(job["status"], job["cancel_requested_at"] is not None, views)
+    values: dict[str, Any] = {}
+    for change in changes:
+        if change.id is None:
+            values |= _job_values(tx, job["id"], change, events)
+        else:
+            _move_stage(tx, by_id[change.id], change, status[change.id], events)
+            status[change.id] = change.status
+    current = next((view.key for view in views if view.status in STAGE_LIVE), None)
+    if current != job["current_stage"]:
+        values["current_stage"] = current
+    if values:
+        tx.conn.execute(sa.update(jobs).where(jobs.c.id == job["id"]).values(**values))
+
+
+def _move_stage(tx: Tx, stage: sa.RowMapping, change: Change, source: str, events: list[Event]) -> None:
     values: dict[str, Any] = {"status": change.status}
     opens = change.status == StageStatus.RUNNING
     if change.status in STAGE_FINISHED:
@@ -95,30 +112,22 @@ def _move_stage(tx: Tx, job_id: int, change: Change, source: str, service: str, 
     values["claimable"] = sa.and_(sa.literal(opens), stages.c.ready > 0)
     if opens:
         values["started_at"] = sa.func.coalesce(stages.c.started_at, sa.literal(tx.now, UtcTime))
-        tx.announce(f"work:{service}")
-        tx.announce("plan")
+        tx.announce(f"work:{stage['service']}" if stage["planned"] else "plan")
     tx.conn.execute(
         sa.update(stages).where(stages.c.id == change.id, stages.c.status == source).values(**values)
     )
-    events.append(Event(f"stage_{change.status}", "planner", job_id, change.id))
+    events.append(Event(f"stage_{change.status}", "planner", stage["job_id"], change.id))
 
 
-def _move_job(tx: Tx, job_id: int, change: Change, events: list[Event]) -> None:
+def _job_values(tx: Tx, job_id: int, change: Change, events: list[Event]) -> dict[str, Any]:
     values: dict[str, Any] = {"status": change.status, "updated_at": tx.now}
     if change.status in JOB_FINISHED:
         values |= {"finished_at": tx.now, "pause_reason": None, "paused_by": None, "cancel_requested_at": None}
         values["progress"] = 1.0 if change.status.startswith(JobStatus.COMPLETED) else jobs.c.progress
-    tx.conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(**values))
     level = "error" if change.status == JobStatus.FAILED else "info"
     events.append(Event(f"job_{change.status}", "planner", job_id, level=level))
     tx.announce("jobs")
-
-
-def _note_current(tx: Tx, job: sa.RowMapping, views: list[StageView]) -> None:
-    live = (StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED, StageStatus.PAUSED)
-    current = next((stage.key for stage in views if stage.status in live), None)
-    if current != job["current_stage"]:
-        tx.conn.execute(sa.update(jobs).where(jobs.c.id == job["id"]).values(current_stage=current))
+    return values
 
 
 # --- planning stages ----------------------------------------------------------------------------
@@ -255,7 +264,7 @@ class Planner(Looper):
             self._store.write("advance", lambda tx: advance(tx, [stage["job_id"]]))
             del self._failed[stage["id"]]
             return 0
-        return 0.2 * 2**tries
+        return float(0.2 * 2**tries)
 
 
 def add_items(tx: Tx, stage_id: int, rows: list[NewItem]) -> int:

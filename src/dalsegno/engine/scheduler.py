@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -36,37 +36,50 @@ class Scheduler(Looper):
         self._swept_at = float("-inf")
 
     def tick(self) -> float | None:
-        more = wake_due(self._store)
-        more |= admit(self._store)
-        more |= cancel_some(self._store)
+        due = self._store.read(look)
+        more = False
+        if due.ripe:
+            more |= wake_due(self._store)
+        for lane in due.lanes:
+            more |= self._store.write("admit", lambda tx, lane=lane: _admit(tx, lane)) == ADMIT_BATCH  # type: ignore[misc]
+        if due.canceling:
+            more |= cancel_some(self._store)
         if self._store.clock.monotonic() - self._swept_at >= SWEEP_EVERY:
             self._swept_at = self._store.clock.monotonic()
             sweep(self._store)
         if more:
             return 0
-        soon = self._store.read(_next_moment)
-        if soon is None:
+        if due.next is None:
             return None
-        return min(self.interval, max(0.001, (soon - self._store.clock.now()).total_seconds()))
+        return min(self.interval, max(0.001, (due.next - self._store.clock.now()).total_seconds()))
+
+
+class Due(NamedTuple):
+    """What a look at the clock and the queues says."""
+
+    ripe: bool
+    lanes: list[str]
+    canceling: bool
+    next: datetime | None
+
+
+def look(tx: Tx) -> Due:
+    """Everything a tick must know, in two statements."""
+    row = tx.row(_LOOK, {"now": tx.now})
+    assert row is not None
+    lanes_waiting = list(tx.conn.execute(_LANES_WAITING, {"now": tx.now}).scalars())
+    ripe = row["due_at"] is not None and row["due_at"] <= tx.now
+    soon = [moment for moment in (row["due_at"], row["scheduled_at"]) if moment is not None and moment > tx.now]
+    return Due(ripe, lanes_waiting, row["canceling"], min(soon, default=None))
 
 
 # --- admission ----------------------------------------------------------------------------------
 
 
-def admit(store: Store) -> bool:
-    """queued → running for as many jobs as their lanes have room for; True when there may be more."""
-    waiting = store.read(
-        lambda tx: list(
-            tx.conn.execute(sa.select(lanes.c.name).where(lanes.c.held_at.is_(None), _has_waiting(tx.now))).scalars()
-        )
-    )
-    more = False
-    for lane in waiting:
-        more |= store.write("admit", lambda tx, lane=lane: _admit(tx, lane)) == ADMIT_BATCH  # type: ignore[misc]
-    return more
+_NOW = sa.bindparam("now", type_=UtcTime)
 
 
-def _due(now: datetime) -> sa.ColumnElement[bool]:
+def _due(now: Any) -> sa.ColumnElement[bool]:
     return sa.and_(
         jobs.c.status == JobStatus.QUEUED,
         jobs.c.cancel_requested_at.is_(None),
@@ -74,42 +87,64 @@ def _due(now: datetime) -> sa.ColumnElement[bool]:
     )
 
 
-def _has_waiting(now: datetime) -> sa.ColumnElement[bool]:
-    return sa.exists(sa.select(jobs.c.id).where(jobs.c.lane == lanes.c.name, _due(now)))
+_LANES_WAITING = sa.select(lanes.c.name).where(
+    lanes.c.held_at.is_(None), sa.exists(sa.select(jobs.c.id).where(jobs.c.lane == lanes.c.name, _due(_NOW)))
+)
+_CANCELING = sa.select(jobs.c.id).where(
+    jobs.c.status.in_(sorted(JOB_UNFINISHED)), jobs.c.cancel_requested_at.is_not(None)
+)
+_LOOK = sa.select(
+    sa.select(sa.func.min(items.c.due_at)).where(items.c.due_at.is_not(None)).scalar_subquery().label("due_at"),
+    sa.select(sa.func.min(jobs.c.scheduled_at))
+    .where(jobs.c.status == JobStatus.QUEUED, jobs.c.scheduled_at > _NOW)
+    .scalar_subquery()
+    .label("scheduled_at"),
+    sa.exists(_CANCELING).label("canceling"),
+)
+
+
+def admit(store: Store) -> bool:
+    """queued → running for as many jobs as their lanes have room for; True when there may be more."""
+    more = False
+    for lane in store.read(look).lanes:
+        more |= store.write("admit", lambda tx, lane=lane: _admit(tx, lane)) == ADMIT_BATCH  # type: ignore[misc]
+    return more
 
 
 def _admit(tx: Tx, name: str) -> int:
-    lane = tx.row(sa.select(lanes).where(lanes.c.name == name).with_for_update())
-    if lane is None or lane["held_at"] is not None:
-        return 0
+    lane = tx.row(sa.select(lanes.c.max_active, lanes.c.held_at).where(lanes.c.name == name))
     room = ADMIT_BATCH
-    if lane["max_active"] is not None:
+    if lane is not None and lane["max_active"] is not None:
+        # Only a lane with a limit needs its row locked: two schedulers must not both take the last place.
+        lane = tx.row(sa.select(lanes.c.max_active, lanes.c.held_at).where(lanes.c.name == name).with_for_update())
+        assert lane is not None
         active = tx.conn.execute(
             sa.select(sa.func.count()).where(jobs.c.lane == name, jobs.c.status.in_(sorted(JOB_ACTIVE)))
         ).scalar_one()
         room = min(room, lane["max_active"] - active)
-    if room <= 0:
+    if lane is None or lane["held_at"] is not None or room <= 0:
         return 0
+    first = (
+        sa.select(jobs.c.id)
+        .where(jobs.c.lane == name, _due(tx.now))
+        .order_by(jobs.c.priority, jobs.c.order_seq)
+        .limit(room)
+        .with_for_update(skip_locked=True)
+    )
     ids = list(
         tx.conn.execute(
-            sa.select(jobs.c.id)
-            .where(jobs.c.lane == name, _due(tx.now))
-            .order_by(jobs.c.priority, jobs.c.order_seq)
-            .limit(room)
-            .with_for_update(skip_locked=True)
+            sa.update(jobs)
+            .where(jobs.c.id.in_(first), jobs.c.status == JobStatus.QUEUED)
+            .values(
+                status=JobStatus.RUNNING,
+                started_at=sa.func.coalesce(jobs.c.started_at, sa.literal(tx.now, UtcTime)),
+                updated_at=tx.now,
+            )
+            .returning(jobs.c.id)
         ).scalars()
     )
-    if not ids:
-        return 0
-    tx.conn.execute(
-        sa.update(jobs)
-        .where(jobs.c.id.in_(ids), jobs.c.status == JobStatus.QUEUED)
-        .values(
-            status=JobStatus.RUNNING, started_at=sa.func.coalesce(jobs.c.started_at, sa.literal(tx.now, UtcTime)), updated_at=tx.now
-        )
-    )
-    tx.hot.insert_events(tx, [Event("job_running", "scheduler", job_id) for job_id in ids])
-    advance(tx, ids)
+    if ids:
+        advance(tx, ids, [Event("job_running", "scheduler", job_id) for job_id in sorted(ids)])
     return len(ids)
 
 
@@ -156,31 +191,12 @@ def _wake_due(tx: Tx, stage_ids: list[int]) -> None:
         tx.announce(f"work:{stage['service']}")
 
 
-def _next_moment(tx: Tx) -> datetime | None:
-    """When the next item or job is due."""
-    due = tx.conn.execute(sa.select(sa.func.min(items.c.due_at)).where(items.c.due_at.is_not(None))).scalar()
-    planned = tx.conn.execute(
-        sa.select(sa.func.min(jobs.c.scheduled_at)).where(
-            jobs.c.status == JobStatus.QUEUED, jobs.c.scheduled_at > tx.now
-        )
-    ).scalar()
-    return min((moment for moment in (due, planned) if moment is not None), default=None)
-
-
 # --- what was left half done --------------------------------------------------------------------
 
 
 def cancel_some(store: Store) -> bool:
     """A step further with every job that is being canceled; True when there is more to do."""
-    going = store.read(
-        lambda tx: list(
-            tx.conn.execute(
-                sa.select(jobs.c.id)
-                .where(jobs.c.status.in_(sorted(JOB_UNFINISHED)), jobs.c.cancel_requested_at.is_not(None))
-                .order_by(jobs.c.id)
-            ).scalars()
-        )
-    )
+    going = store.read(lambda tx: list(tx.conn.execute(_CANCELING.order_by(jobs.c.id)).scalars()))
     more = False
     for job_id in going:
         done = store.write("cancel", lambda tx, job_id=job_id: _cancel_some(tx, job_id))  # type: ignore[misc]

@@ -51,6 +51,8 @@ BEGIN_AFTER = 0.05
 PROGRESS_EVERY = 1.0
 ADVANCE_BATCH = 50
 
+SUCCEEDED = ItemStatus.SUCCEEDED.value
+
 Ended = tuple[Item, Outcome]
 
 
@@ -188,7 +190,7 @@ class Settler(Looper):
             if not item.writes:
                 raise
             logger.exception("what %r wrote with its success failed", item)
-            item.writes.clear()
+            item.writes = ()
             self._settle([(item, Retry(f"{type(error).__name__}: {error}", code=type(error).__name__))])
             return
         self._quiet |= done.quiet_jobs
@@ -218,12 +220,12 @@ class Settler(Looper):
     def _decide(self, item: Item, outcome: Outcome, now: datetime) -> Settled:
         """The one place where an outcome becomes a state."""
         claimed = item.claimed
+        if type(outcome) is Done and outcome.result is None:  # the common case, without a second row
+            return Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, SUCCEEDED, item.started_at)
         row = Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, ItemStatus.PENDING,
                       item.started_at, attempt=claimed.attempt, interruptions=claimed.interruptions)  # fmt: skip
         match outcome:
             case Done(result):
-                if result is None:
-                    return row._replace(status=ItemStatus.SUCCEEDED, interruptions=0)
                 try:
                     text = to_json(result, "its result")
                 except DalSegnoError as error:
@@ -337,6 +339,8 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
     accepted = {row.id for row in done.accepted}
     satisfied = []
     for (item, _), row in zip(group, rows, strict=True):
+        if not (item.artifacts or item.writes or item.stage.followed_by):
+            continue
         if row.id not in accepted or row.status not in ITEM_SATISFIED:
             continue
         if item.artifacts:
@@ -347,10 +351,8 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
             satisfied.append((item, row.result))
     if satisfied:
         follow(tx, satisfied)
-    for row in rows:
-        if row.status == ItemStatus.PENDING and row.due_at is not None:
-            tx.announce("due")
-            break
+    if any(row.delayed for row in done.accepted):
+        tx.announce("due")
     return done
 
 

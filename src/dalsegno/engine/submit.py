@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ MAX_KEY = 500
 PRIORITIES = range(-1_000_000, 1_000_001)
 
 Items = Iterable[Any] | Mapping[str, Iterable[Any]]
+Listed = Sequence[Any] | Mapping[str, Sequence[Any]]
 
 
 class Submitted(NamedTuple):
@@ -74,12 +75,16 @@ def submit(
     if dedupe is True:
         dedupe = identity({"workflow": name, "scope": scope, "options": fields["options"]})
 
+    listed: Listed | None = None  # the transaction may run twice; a generator would be empty the second time
+    if isinstance(items, Mapping):
+        listed = {key: _sized(specs) for key, specs in items.items()}
+    elif items is not None:
+        listed = _sized(items)
+
     def work(tx: Tx) -> Submitted:
-        return _submit(tx, workflow, items, fields, dedupe or None)
+        return _submit(tx, workflow, listed, fields, dedupe or None)
 
     if isinstance(target, Store):
-        if items is not None and not isinstance(items, Mapping | list | tuple):
-            items = list(items)  # the transaction may run twice; a generator would be empty the second time
         return target.write("submit", work)
     hot = hot_for(target)
     tx = Tx(target, hot, SystemClock().now())
@@ -89,13 +94,12 @@ def submit(
 
 
 def _submit(
-    tx: Tx, workflow: Workflow | str, items: Items | None, fields: dict[str, Any], dedupe: str | None
+    tx: Tx, workflow: Workflow | str, items: Listed | None, fields: dict[str, Any], dedupe: str | None
 ) -> Submitted:
     if dedupe is not None and (twin := active_twin(tx, dedupe)) is not None:
         return Submitted(twin, False)
     workflow_id, definition = _stored_workflow(tx, workflow)
     by_step = _by_step(definition, items)
-    ensure_lane(tx, definition.lane)
     job_id = tx.hot.new_job_id(tx)
     inserted = tx.insert_new(
         jobs,
@@ -117,10 +121,10 @@ def _submit(
             return _submit(tx, workflow, items, fields, dedupe)
         return Submitted(twin, False)
     overlay = (fields["options"] or {}).get("params", {})
-    stage_ids = _insert_stages(tx, job_id, definition, fields["priority"], overlay, set(by_step))
-    added = {}
+    added = {key: len(specs) for key, specs in by_step.items()}
+    stage_ids = _insert_stages(tx, job_id, definition, fields["priority"], overlay, added)
     for key, specs in by_step.items():
-        added[key] = _insert_items(tx, job_id, stage_ids[key], specs)
+        tx.hot.insert_items(tx, job_id, stage_ids[key], number_items(specs))
     tx.hot.insert_events(
         tx,
         [
@@ -211,10 +215,11 @@ def _stored_workflow(tx: Tx, workflow: Workflow | str) -> tuple[int, Workflow]:
 
 
 def _insert_stages(
-    tx: Tx, job_id: int, workflow: Workflow, priority: int, overlay: Mapping[str, Any], given: set[str]
+    tx: Tx, job_id: int, workflow: Workflow, priority: int, overlay: Mapping[str, Any], given: Mapping[str, int]
 ) -> dict[str, int]:
     ids: dict[str, int] = {}
     for number, step in enumerate(workflow.order()):
+        count = given.get(step.key, 0)
         ids[step.key] = tx.conn.execute(
             sa.insert(stages)
             .values(
@@ -234,6 +239,10 @@ def _insert_stages(
                 order_seq=job_id,
                 given=step.key in given,
                 planned=step.follow == "each" or step.key in given,
+                high_seq=count,
+                total=count,
+                pending=count,
+                ready=count,
             )
             .returning(stages.c.id)
         ).scalar_one()
@@ -242,16 +251,6 @@ def _insert_stages(
 
 def _follows(step: Step, other: Step) -> bool:
     return step.follow == "each" and step.depends_on == (other.key,)
-
-
-def _insert_items(tx: Tx, job_id: int, stage_id: int, specs: Iterable[Any]) -> int:
-    count = tx.hot.insert_items(tx, job_id, stage_id, number_items(specs))
-    tx.conn.execute(
-        sa.update(stages)
-        .where(stages.c.id == stage_id)
-        .values(high_seq=count, total=count, pending=count, ready=count)
-    )
-    return count
 
 
 def number_items(specs: Iterable[Any], start: int = 1) -> Iterator[NewItem]:
@@ -291,7 +290,7 @@ def to_json(value: Any, what: str) -> str | None:
     return text
 
 
-def _by_step(workflow: Workflow, items: Items | None) -> dict[str, Iterable[Any]]:
+def _by_step(workflow: Workflow, items: Listed | None) -> dict[str, Sequence[Any]]:
     if items is None:
         return {}
     if isinstance(items, Mapping):
@@ -307,3 +306,7 @@ def _by_step(workflow: Workflow, items: Items | None) -> dict[str, Iterable[Any]
             problem=f"the workflow starts with {len(roots)} steps; say which items are whose: {{step: items}}."
         )
     return {roots[0]: items}
+
+
+def _sized(specs: Iterable[Any]) -> Sequence[Any]:
+    return specs if isinstance(specs, list | tuple) else list(specs)

@@ -49,7 +49,7 @@ class Settled(NamedTuple):
     @property
     def plain(self) -> bool:
         """A success with nothing more to say: the statement for it is shorter."""
-        return self.status == ItemStatus.SUCCEEDED and self.data is None
+        return self.status == "succeeded" and self.data is None
 
 
 class Accepted(NamedTuple):
@@ -96,6 +96,9 @@ class Delta:
         self.ready = 0
         self.returned = 0
         self.total = 0
+
+    def by_name(self) -> dict[str, int]:
+        return {status.value: count for status, count in self.counts.items()}
 
     def move(self, source: str, target: str) -> None:
         self.counts[ItemStatus(source)] -= 1

@@ -85,14 +85,14 @@ RETURNING item_id, begun_at
 
 FINISH_PLAIN = """
 UPDATE items
-SET status = 'succeeded', result = ?, started_at = ?, finished_at = ?, interruptions = 0, forced = 0,
+SET status = 'succeeded', lease = lease + 1, result = ?, started_at = ?, finished_at = ?, interruptions = 0, forced = 0,
     error_code = NULL, error_message = NULL
 WHERE id = ? AND lease = ? AND status IN ('claimed', 'running')
 """
 
 FINISH = """
 UPDATE items
-SET status = :status, result = :result, started_at = coalesce(:started_at, started_at), finished_at = :finished_at,
+SET status = :status, lease = lease + 1, result = :result, started_at = coalesce(:started_at, started_at), finished_at = :finished_at,
     attempt = :attempt, interruptions = :interruptions, due_at = :due_at, returned = :returned,
     forced = CASE WHEN :finished_at IS NULL THEN forced ELSE 0 END,
     error_code = :error_code, error_message = :error_message
@@ -216,7 +216,7 @@ class SqliteHot(Hot):
         for stage_id, delta in sorted(deltas.items()):
             job_id, is_quiet = tx.raw.execute(
                 STAGE_ADJUSTED,
-                {**delta.counts, "id": stage_id, "total": delta.total, "ready": delta.ready, "returned": delta.returned},
+                {**delta.by_name(), "id": stage_id, "total": delta.total, "ready": delta.ready, "returned": delta.returned},
             ).fetchone()
             if is_quiet:
                 quiet.add(job_id)

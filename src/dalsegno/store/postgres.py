@@ -17,7 +17,7 @@ from psycopg import sql
 from dalsegno import faults
 from dalsegno.clock import Clock
 from dalsegno.errors import DalSegnoError, DatabaseFull, DatabaseReadOnly, DatabaseUnavailable
-from dalsegno.store.hot_postgres import PostgresHot
+from dalsegno.store.hot_postgres import ONLY_BY_INDEX, PostgresHot
 from dalsegno.store.store import Store, Tx
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class PostgresStore(Store):
 
     def _transact(self, conn: sa.Connection, name: str, work: Callable[[Tx], T]) -> tuple[T, set[str]]:
         raw: Any = conn.connection.driver_connection
-        raw.execute("BEGIN")
+        raw.execute(ONLY_BY_INDEX)
         try:
             tx = Tx(conn, self.hot, self.clock.now())
             try:

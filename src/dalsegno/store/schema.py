@@ -41,7 +41,8 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
 
 
 def to_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Four times as fast as strftime, and it runs for every item."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def from_text(text: str) -> datetime:
@@ -261,10 +262,11 @@ items = sa.Table(
     sa.Index("ix_items_returned", "stage_id", "seq", sqlite_where=sa.text("returned"), postgresql_where=sa.text("returned")),
     sa.Index("ix_items_due", "due_at", sqlite_where=sa.text("due_at IS NOT NULL"),
              postgresql_where=sa.text("due_at IS NOT NULL")),
-    # Whatever once went wrong, for lists and resume; the good path never enters it.
-    sa.Index("ix_items_trouble", "stage_id", "status", "seq", sqlite_where=sa.text("error_code IS NOT NULL"),
+    # Whatever once went wrong, for lists and resume; the good path never enters it. Without `status` in it, or
+    # every change of state would be a new entry in all indexes.
+    sa.Index("ix_items_trouble", "stage_id", "seq", sqlite_where=sa.text("error_code IS NOT NULL"),
              postgresql_where=sa.text("error_code IS NOT NULL")),
-    postgresql_with={"fillfactor": "60"},
+    postgresql_with={"fillfactor": "50"},
 )
 
 leases = sa.Table(
@@ -359,7 +361,8 @@ events = sa.Table(
     "events",
     metadata,
     _id(),
-    # On PostgreSQL ids are not commit order: who tails reads by (tx, id) and stops at the oldest running writer.
+    # On PostgreSQL ids are not commit order: who tails reads by (tx, id), which is its primary key there, and stops at
+    # the oldest running writer. On SQLite `tx` is 0 and the id says it all.
     sa.Column("tx", Id, nullable=False, server_default="0"),
     _required_time("at"),
     sa.Column("type", sa.Text, nullable=False),
@@ -371,9 +374,10 @@ events = sa.Table(
     sa.Column("message", sa.Text),
     sa.Column("data", Json),
     _one_of("level", Level),
-    sa.Index("ix_events_tx", "tx", "id"),
-    sa.Index("ix_events_job_id", "job_id", "id"),
     sa.Index("ix_events_item_id", "item_id", "id"),
+    # Three of four events are an item's: they are found by item, or between a job's first and last event.
+    sa.Index("ix_events_job_id", "job_id", "id", sqlite_where=sa.text("item_id IS NULL"),
+             postgresql_where=sa.text("item_id IS NULL")),
 )
 
 logs = sa.Table(

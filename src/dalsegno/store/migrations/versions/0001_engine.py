@@ -96,8 +96,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
     )
     op.create_index("ix_events_item_id", "events", ["item_id", "id"], unique=False)
-    op.create_index("ix_events_job_id", "events", ["job_id", "id"], unique=False)
-    op.create_index("ix_events_tx", "events", ["tx", "id"], unique=False)
+    op.create_index(
+        "ix_events_job_id",
+        "events",
+        ["job_id", "id"],
+        unique=False,
+        sqlite_where=sa.text("item_id IS NULL"),
+        postgresql_where=sa.text("item_id IS NULL"),
+    )
     op.create_table(
         "items",
         sa.Column("id", Id, autoincrement=True, nullable=False),
@@ -149,7 +155,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_items")),
         sa.UniqueConstraint("stage_id", "key", name=op.f("uq_items_stage_id_key")),
         sa.UniqueConstraint("stage_id", "seq", name=op.f("uq_items_stage_id_seq")),
-        postgresql_with={"fillfactor": "60"},
+        postgresql_with={"fillfactor": "50"},
     )
     op.create_index(
         "ix_items_due",
@@ -170,7 +176,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_items_trouble",
         "items",
-        ["stage_id", "status", "seq"],
+        ["stage_id", "seq"],
         unique=False,
         sqlite_where=sa.text("error_code IS NOT NULL"),
         postgresql_where=sa.text("error_code IS NOT NULL"),
@@ -456,3 +462,7 @@ def upgrade() -> None:
     if op.get_context().dialect.name == "postgresql":
         # Ids are handed out before the commit; who tails needs to know which transaction wrote a row.
         op.execute("ALTER TABLE events ALTER COLUMN tx SET DEFAULT pg_current_xact_id()::text::bigint")
+        op.execute(
+            "ALTER TABLE events DROP CONSTRAINT pk_events, ADD CONSTRAINT pk_events PRIMARY KEY (tx, id)"
+        )
+        op.execute("ALTER SEQUENCE events_id_seq CACHE 100")

@@ -1,0 +1,61 @@
+"""The commands `dalsegno bench …`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Measure the engine on a database of its own.")
+
+Database = Annotated[str, typer.Option(help="An empty database: sqlite:///file.db or postgresql://…")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.command()
+def engine(
+    database: Database,
+    items: Annotated[int, typer.Option(min=1, help="No-op items to run.")] = 20_000,
+    workers: Annotated[int, typer.Option(min=1, help="Worker threads.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Items per second in and through one process, and milliseconds from submit to handler on an idle engine."""
+    from dalsegno.bench.engine import measure  # noqa: PLC0415 - keeps `--help` fast
+    from dalsegno.store.open import open_store  # noqa: PLC0415
+
+    store = open_store(database)
+    try:
+        figures = measure(store, items, workers=workers)
+    finally:
+        store.close()
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    typer.echo(f"enqueue  {figures['enqueue_per_s']:>9,} items/s")
+    typer.echo(f"drain    {figures['drain_per_s']:>9,} items/s")
+    typer.echo(f"pickup   {figures['pickup_ms']['p50']:>9} ms median, {figures['pickup_ms']['p99']} ms p99")
+
+
+@app.command()
+def claim(
+    database: Database,
+    pending: Annotated[int, typer.Option(min=1, help="Pending items of the large stage.")] = 1_000_000,
+    blocked: Annotated[int, typer.Option(min=0, help="Items that wait behind a stage that never ends.")] = 0,
+    active_jobs: Annotated[int, typer.Option(min=0, help="One-item jobs of another service beside it.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Milliseconds to claim 100 items with a thousand pending and with many."""
+    from dalsegno.bench.claim import measure  # noqa: PLC0415
+    from dalsegno.store.open import open_store  # noqa: PLC0415
+
+    store = open_store(database)
+    try:
+        figures = measure(store, pending, blocked=blocked, active_jobs=active_jobs)
+    finally:
+        store.close()
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    for count, spent in figures["claim_ms"].items():
+        typer.echo(f"{int(count):>12,} pending  {spent:>8} ms a claim of 100")
