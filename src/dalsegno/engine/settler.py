@@ -36,9 +36,9 @@ from dalsegno.model.outcome import (
     Skip,
     Throttled,
 )
-from dalsegno.model.states import ITEM_SATISFIED, ItemStatus
+from dalsegno.model.states import ITEM_SATISFIED, JOB_ACTIVE, STAGE_FINISHED, ItemStatus
 from dalsegno.store.hot import Event, Settled, Settlement
-from dalsegno.store.schema import artifacts, items
+from dalsegno.store.schema import artifacts, items, jobs, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -50,6 +50,8 @@ BEGIN_AFTER = 0.05
 """Seconds after which a running item is written down as begun."""
 PROGRESS_EVERY = 1.0
 ADVANCE_BATCH = 50
+MOST_JOBS = 200
+"""Jobs whose progress is brought up to date in one go."""
 
 SUCCEEDED = ItemStatus.SUCCEEDED.value
 
@@ -88,6 +90,7 @@ class Settler(Looper):
         self._in_hand: dict[int, Item] = {}
         self._quiet: set[int] = set()
         self._pausing: list[tuple[int, str, str]] = []
+        self._moved_jobs: set[int] = set()
         self._last_progress = 0.0
 
     # --- what others ask ----------------------------------------------------------------------
@@ -197,6 +200,7 @@ class Settler(Looper):
         accepted = {row.id for row in done.accepted}
         for item, outcome in group:
             item.settled = True
+            self._moved_jobs.add(item.claimed.job_id)
             if self._in_hand.get(item.claimed.id) is item:
                 del self._in_hand[item.claimed.id]
             if item.claimed.id not in accepted:
@@ -299,8 +303,10 @@ class Settler(Looper):
                 if item.progressed and item.begun and not item.lost:
                     item.progressed = False
                     moved.append(item)
-        if moved:
-            self._store.write("progress", lambda tx: _store_progress(tx, moved))
+        jobs_moved = sorted(self._moved_jobs)[:MOST_JOBS]
+        if moved or jobs_moved:
+            self._store.write("progress", lambda tx: _store_progress(tx, moved, jobs_moved))
+            self._moved_jobs.difference_update(jobs_moved)
         self._report()
 
 
@@ -372,6 +378,22 @@ def _fenced(item: Item) -> sa.Update:
     )
 
 
-def _store_progress(tx: Tx, moved: list[Item]) -> None:
+# A job is as far along as its stages are on average: totals of stages that are not planned yet are unknown.
+_done = stages.c.succeeded + stages.c.failed + stages.c.skipped + stages.c.canceled
+_share = sa.case(
+    (stages.c.status.in_(sorted(STAGE_FINISHED)), 1.0),
+    (stages.c.total > 0, _done * 1.0 / stages.c.total),
+    else_=0.0,
+)
+_JOB_PROGRESS = (
+    sa.update(jobs)
+    .where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), jobs.c.status.in_(sorted(JOB_ACTIVE)))
+    .values(progress=sa.select(sa.func.avg(_share)).where(stages.c.job_id == jobs.c.id).scalar_subquery())
+)
+
+
+def _store_progress(tx: Tx, moved: list[Item], job_ids: list[int]) -> None:
     for item in sorted(moved, key=lambda item: item.id):
         tx.conn.execute(_fenced(item).values(progress=item.fraction, progress_text=item.text, interruptions=0))
+    if job_ids:
+        tx.conn.execute(_JOB_PROGRESS, {"ids": job_ids})
