@@ -130,11 +130,14 @@ def _admit(tx: Tx, name: str) -> int:
         .order_by(jobs.c.priority, jobs.c.order_seq)
         .limit(room)
         .with_for_update(skip_locked=True)
+        # As a plain subquery PostgreSQL may run it once per row of the join, and every run locks `room` other jobs.
+        .cte("first")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
     )
     ids = list(
         tx.conn.execute(
             sa.update(jobs)
-            .where(jobs.c.id.in_(first), jobs.c.status == JobStatus.QUEUED)
+            .where(jobs.c.id.in_(sa.select(first.c.id)), jobs.c.status == JobStatus.QUEUED)
             .values(
                 status=JobStatus.RUNNING,
                 started_at=sa.func.coalesce(jobs.c.started_at, sa.literal(tx.now, UtcTime)),
