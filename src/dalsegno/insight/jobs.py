@@ -1,0 +1,94 @@
+"""Jobs as people list them: newest first, with the name of their workflow and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from dalsegno.errors import NotFound
+from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
+from dalsegno.store.schema import COUNTERS, jobs, lanes, stages, workflows
+from dalsegno.store.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    job: JobRecord
+    workflow: str
+    version: int
+    counts: dict[str, int]
+    """Items of all its stages by status, and `total`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    job: JobRecord
+    workflow: str
+    version: int
+    lane: LaneRecord
+    stages: list[StageRecord]
+    """In the order in which they can run."""
+
+
+_NAMED = sa.select(jobs, workflows.c.name.label("_workflow"), workflows.c.version.label("_version")).join(
+    workflows, workflows.c.id == jobs.c.workflow_id
+)
+
+
+def list_jobs(
+    tx: Tx,
+    *,
+    status: Collection[str] = (),
+    lane: str | None = None,
+    workflow: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[JobLine]:
+    """A page of jobs, newest first; `before` is the last id of the page shown before it."""
+    query = _NAMED.order_by(jobs.c.id.desc()).limit(limit)
+    if status:
+        query = query.where(jobs.c.status.in_(sorted(status)))
+    if lane is not None:
+        query = query.where(jobs.c.lane == lane)
+    if workflow is not None:
+        query = query.where(workflows.c.name == workflow)
+    if before is not None:
+        query = query.where(jobs.c.id < before)
+    rows = tx.rows(query)
+    counts = _counts(tx, [row["id"] for row in rows])
+    return [JobLine(_job(row), row["_workflow"], row["_version"], counts[row["id"]]) for row in rows]
+
+
+def job_detail(tx: Tx, job_id: int) -> JobDetail:
+    row = tx.row(_NAMED.where(jobs.c.id == job_id))
+    if row is None:
+        raise NotFound(what="job", id=job_id)
+    lane = tx.row(sa.select(lanes).where(lanes.c.name == row["lane"]))
+    assert lane is not None
+    found = tx.rows(sa.select(stages).where(stages.c.job_id == job_id).order_by(stages.c.seq))
+    return JobDetail(
+        _job(row),
+        row["_workflow"],
+        row["_version"],
+        LaneRecord.model_validate(dict(lane)),
+        [StageRecord.model_validate(dict(stage)) for stage in found],
+    )
+
+
+def _job(row: sa.RowMapping) -> JobRecord:
+    return JobRecord.model_validate({key: value for key, value in row.items() if not key.startswith("_")})
+
+
+def _counts(tx: Tx, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    names = ("total", *COUNTERS)
+    counts = {job_id: dict.fromkeys(map(str, names), 0) for job_id in job_ids}
+    if job_ids:
+        sums = [sa.func.sum(stages.c[name]).label(str(name)) for name in names]
+        query = (
+            sa.select(stages.c.job_id, *sums).where(stages.c.job_id.in_(job_ids)).group_by(stages.c.job_id)
+        )
+        for row in tx.rows(query):
+            counts[row["job_id"]] = {str(name): int(row[str(name)]) for name in names}
+    return counts

@@ -1,0 +1,99 @@
+"""How far a job is, from the counters of its stages alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from dalsegno.insight.jobs import JobDetail, job_detail
+from dalsegno.model.records import StageRecord
+from dalsegno.model.states import STAGE_FINISHED, JobStatus
+from dalsegno.store.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    key: str
+    service: str
+    status: str
+    done: int
+    """Ended, whichever way."""
+    expected: int | None
+    """How many there will be, None while unknown. A stage that follows `each` expects what it follows has."""
+    failed: int
+    fraction: float
+    rate: float | None
+    """Items a second since the stage started."""
+    seconds_left: float | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    job_id: int
+    status: JobStatus
+    reason: str | None
+    """Why it does not run, where that is known."""
+    fraction: float
+    stages: list[StageProgress]
+
+
+def job_progress(tx: Tx, job_id: int) -> JobProgress:
+    return progress_of(job_detail(tx, job_id), tx.now)
+
+
+def progress_of(detail: JobDetail, now: datetime) -> JobProgress:
+    expected: dict[str, int | None] = {}
+    lines = []
+    for stage in detail.stages:  # in topological order: what a stage follows comes before it
+        expected[stage.key] = _expected(stage, detail.stages, expected)
+        lines.append(_stage(stage, expected[stage.key], now))
+    whole = sum(line.fraction for line in lines) / len(lines)
+    return JobProgress(detail.job.id, detail.job.status, _reason(detail, now), whole, lines)
+
+
+def done_of(stage: StageRecord) -> int:
+    return stage.succeeded + stage.failed + stage.skipped + stage.canceled
+
+
+def _expected(stage: StageRecord, stages: list[StageRecord], known: dict[str, int | None]) -> int | None:
+    if stage.status in STAGE_FINISHED or (stage.follow == "all" and stage.planned):
+        return stage.total
+    if stage.follow == "all":
+        return None
+    (followed,) = (other for other in stages if other.key in stage.depends_on)
+    before = known[followed.key]
+    return None if before is None else max(stage.total, before - followed.failed - followed.canceled)
+
+
+def _stage(stage: StageRecord, expected: int | None, now: datetime) -> StageProgress:
+    done = done_of(stage)
+    finished = stage.status in STAGE_FINISHED
+    fraction = 1.0 if finished else done / expected if expected else 0.0
+    rate = left = None
+    if stage.started_at is not None and done:
+        spent = ((stage.finished_at or now) - stage.started_at).total_seconds()
+        rate = done / spent if spent > 0 else None
+    if rate and expected is not None and not finished:
+        left = (expected - done) / rate
+    return StageProgress(
+        stage.key, stage.service, stage.status, done, expected, stage.failed, min(1.0, fraction), rate, left,
+        stage.last_error,
+    )  # fmt: skip
+
+
+def _reason(detail: JobDetail, now: datetime) -> str | None:
+    job, lane = detail.job, detail.lane
+    match job.status:
+        case JobStatus.PAUSED | JobStatus.PAUSE_REQUESTED:
+            return f"{job.pause_reason} (by {job.paused_by})"
+        case JobStatus.QUEUED if job.scheduled_at is not None and job.scheduled_at > now:
+            return f"scheduled for {job.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
+        case JobStatus.QUEUED if lane.held_at is not None:
+            return f'lane "{lane.name}" is held: {lane.held_reason} (by {lane.held_by})'
+        case JobStatus.QUEUED if lane.max_active is not None:
+            return f'waiting for its turn: lane "{lane.name}" takes {lane.max_active} at a time'
+        case _ if job.cancel_requested_at is not None:
+            return "canceling"
+        case _:
+            return job.error_message

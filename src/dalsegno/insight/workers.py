@@ -1,0 +1,43 @@
+"""Who is at work: processes, their workers, and the nodes they run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from dalsegno.model.records import NodeRecord, ProcessRecord, WorkerRecord
+from dalsegno.store.schema import nodes, processes, workers
+from dalsegno.store.store import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLine:
+    process: ProcessRecord
+    alive: bool
+    """Its lease runs. A process that died is listed until the next sweep has taken back what it held."""
+    workers: list[WorkerRecord]
+
+
+def list_processes(tx: Tx) -> list[ProcessLine]:
+    now = tx.hot.database_now(tx)
+    by_process: dict[int, list[WorkerRecord]] = {}
+    for row in tx.rows(sa.select(workers).order_by(workers.c.service, workers.c.id)):
+        by_process.setdefault(row["process_id"], []).append(WorkerRecord.model_validate(dict(row)))
+    found = [
+        ProcessRecord.model_validate(dict(row))
+        for row in tx.rows(sa.select(processes).order_by(processes.c.id))
+    ]
+    return [
+        ProcessLine(process, process.lease_until > now, by_process.get(process.id, [])) for process in found
+    ]
+
+
+def list_nodes(tx: Tx) -> list[NodeRecord]:
+    return [NodeRecord.model_validate(dict(row)) for row in tx.rows(sa.select(nodes).order_by(nodes.c.name))]
+
+
+def engine_alive(tx: Tx) -> bool:
+    """Whether a process with a live lease is there to apply commands."""
+    now = tx.hot.database_now(tx)
+    return tx.row(sa.select(processes.c.id).where(processes.c.lease_until > now).limit(1)) is not None
