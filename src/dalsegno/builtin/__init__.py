@@ -1,0 +1,1 @@
+"""Workflows that come with the package."""
