@@ -1,0 +1,5 @@
+"""`python -m dalsegno`."""
+
+from dalsegno.cli import main
+
+main()

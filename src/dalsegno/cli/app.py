@@ -1,0 +1,59 @@
+"""The `dalsegno` command: its groups, its common options, and the one place where errors end."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from dalsegno.bench.cli import app as bench_app
+from dalsegno.cli import agent, commands, config, database, items, jobs, run, streams, submit, workflows
+from dalsegno.cli.desk import AsJson, Database, Debug, Desk, EnvFile
+from dalsegno.cli.errors import exit_code_for
+from dalsegno.cli.exits import HELP
+
+app = typer.Typer(
+    name="dalsegno",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=HELP,
+)
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    database: Database = None,
+    env_file: EnvFile = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Durable jobs that always continue from the mark.
+
+    Start with [bold]dalsegno run scale[/bold]; end it with Ctrl-C or pull the plug, and run it again.
+    """
+    context.obj = Desk(database, env_file, as_json, debug)
+
+
+for group in (run.app, agent.app, submit.app, jobs.app, items.app, commands.app, streams.app, database.app):
+    app.add_typer(group)
+app.add_typer(workflows.app, name="workflow")
+app.add_typer(config.app, name="config")
+app.add_typer(bench_app, name="bench")
+
+
+def main() -> None:
+    """Run the command line and exit with a code that means something."""
+    try:
+        app()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`dalsegno events | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        sys.exit(exit_code_for(error, as_json="--json" in sys.argv, debug="--debug" in sys.argv))

@@ -1,0 +1,71 @@
+"""Asking for something: a command is written down and the engine applies it. Where none runs, we do."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from typing import TYPE_CHECKING, Any
+
+from dalsegno.engine.commander import apply_pending, request
+from dalsegno.engine.rescuer import rescue_all
+from dalsegno.engine.scheduler import cancel_some
+from dalsegno.errors import EngineAlreadyRunning
+from dalsegno.insight.commands import get_command
+from dalsegno.insight.workers import engine_alive
+from dalsegno.model.states import CommandStatus
+
+if TYPE_CHECKING:
+    from dalsegno.model.records import CommandRecord
+    from dalsegno.store.store import Store
+
+LOOK_EVERY = 0.05
+NOBODY = 0
+
+
+def whoami() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container may have no such user
+        return "cli"
+
+
+def ask(
+    store: Store,
+    kind: str,
+    *,
+    job_id: int | None = None,
+    item_id: int | None = None,
+    payload: dict[str, Any] | None = None,
+    wait: float = 10.0,
+) -> CommandRecord:
+    """Request a command and wait for what becomes of it; still pending if `wait` seconds were not enough."""
+    command_id = store.write(
+        "request",
+        lambda tx: request(tx, kind, job_id=job_id, item_id=item_id, payload=payload, requested_by=whoami()),
+    )
+    give_up = time.monotonic() + wait
+    while True:
+        act_if_alone(store)
+        record = store.read(lambda tx: get_command(tx, command_id))
+        if record.status != CommandStatus.PENDING or time.monotonic() >= give_up:
+            return record
+        time.sleep(LOOK_EVERY)
+
+
+def act_if_alone(store: Store) -> bool:
+    """Do what an engine would do about commands, where there is none; False where there is."""
+    if store.shared and store.read(engine_alive):
+        return False
+    try:
+        release = store.hold_engine()
+    except EngineAlreadyRunning:
+        return False
+    try:
+        # First what a killed process left under lease: no job can be paused or canceled around it.
+        rescue_all(store, NOBODY, alone=not store.shared)
+        apply_pending(store)
+        while cancel_some(store):
+            pass
+    finally:
+        release()
+    return True

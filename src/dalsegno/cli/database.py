@@ -1,0 +1,81 @@
+"""`dalsegno workers`, `migrate` and `version`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from dalsegno.cli.desk import Desk, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer()
+
+
+@command(app, "workers")
+def workers(desk: Desk) -> None:
+    """Show who is at work: processes, their workers, and what each is doing."""
+    from dalsegno.cli.words import coloured, escaped, moment, table
+    from dalsegno.insight.workers import list_nodes, list_processes
+
+    with desk.store() as store:
+        processes, nodes = store.read(lambda tx: (list_processes(tx), list_nodes(tx)))
+
+    def show(console: Console) -> None:
+        if not processes:
+            console.print("Nobody is at work. Start an engine: dalsegno agent")
+        for line in processes:
+            process = line.process
+            state = "" if line.alive else " [red](no heartbeat)[/red]"
+            since = f"since {moment(process.started_at)}, heartbeat {moment(process.heartbeat_at)}"
+            console.print(f"{escaped(process.node)} process {process.pid}, {since}{state}")
+            rows = [
+                (
+                    escaped(worker.name), coloured(worker.status), str(worker.item_id or ""),
+                    "" if worker.progress is None else f"{worker.progress:.0%}", escaped(worker.text),
+                )
+                for worker in line.workers
+            ]  # fmt: skip
+            console.print(table(("worker", "status", "item", "done", ""), rows, right=("item", "done")))
+
+    desk.answer({"processes": processes, "nodes": nodes}, show)
+
+
+@command(app, "migrate")
+def migrate(desk: Desk) -> None:
+    """Bring the database to the schema of this version. Every command that opens it does so too."""
+    from dalsegno.store.migrate import known_revisions
+
+    with desk.store() as store:
+        where = store.url
+    revision = known_revisions()[-1]
+    answer = {"database": where, "revision": revision}
+    desk.answer(answer, lambda console: console.print(f"{where} has schema {revision}.", markup=False))
+
+
+@command(app, "version")
+def version(desk: Desk) -> None:
+    """Show the versions of Dal Segno and of what it stands on."""
+    import platform
+    import sqlite3
+    from importlib.metadata import version as installed
+
+    from dalsegno.store.migrate import known_revisions
+    from dalsegno.version import VERSION
+
+    answer = {
+        "dalsegno": VERSION,
+        "schema": known_revisions()[-1],
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "sqlalchemy": installed("sqlalchemy"),
+        "psycopg": installed("psycopg"),
+    }
+
+    def show(console: Console) -> None:
+        for name, text in answer.items():
+            console.print(f"{name:<11} {text}")
+
+    desk.answer(answer, show)

@@ -1,0 +1,148 @@
+"""The desk every command sits at: the settings, the database, and how to answer (for people or as JSON)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dalsegno.settings import Loaded, Settings
+    from dalsegno.store.store import Store
+
+PANEL = "Common options"
+Database = Annotated[
+    str | None,
+    typer.Option(
+        help="Database URL, before DATABASE_URL of the settings.", rich_help_panel=PANEL, metavar="URL"
+    ),
+]
+EnvFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Settings file (default: dalsegno.env, if it is there).", rich_help_panel=PANEL, metavar="FILE"
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.", rich_help_panel=PANEL)]
+Debug = Annotated[bool, typer.Option(help="Show tracebacks.", rich_help_panel=PANEL)]
+COMMON = {"database": Database, "env_file": EnvFile, "as_json": AsJson, "debug": Debug}
+
+
+@dataclass(slots=True)
+class Desk:
+    """What the common options said; everything else is made when it is asked for."""
+
+    database: str | None = None
+    env_file: Path | None = None
+    as_json: bool = False
+    debug: bool = False
+
+    # --- settings and database ----------------------------------------------------------------
+
+    def load(self) -> Loaded:
+        from dalsegno.settings import load_settings
+
+        return load_settings(self.env_file, self.database)
+
+    @property
+    def settings(self) -> Settings:
+        return self.load().settings
+
+    @contextlib.contextmanager
+    def store(self, *, migrate: bool = True) -> Iterator[Store]:
+        from dalsegno.store.open import open_store
+
+        settings = self.settings
+        store = open_store(
+            settings.database_url,
+            channel=settings.notify_channel_prefix,
+            listen_url=settings.listen_database_url,
+            migrate=migrate,
+        )
+        try:
+            yield store
+        finally:
+            store.close()
+
+    # --- answering ----------------------------------------------------------------------------
+
+    @property
+    def console(self) -> Console:
+        """For what was asked; a pipe gets lines as long as they are."""
+        from rich.console import Console
+
+        return Console(
+            highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160
+        )
+
+    @property
+    def aside(self) -> Console:
+        """For everything else: progress, hints, errors."""
+        from rich.console import Console
+
+        return Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def answer(self, value: Any, show: Callable[[Console], None]) -> None:
+        """One JSON document, or what `show` draws for a person."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
+        else:
+            show(self.console)
+
+    def line(self, value: Any, text: str) -> None:
+        """One line of a stream."""
+        sys.stdout.write((json.dumps(plain(value), ensure_ascii=False) if self.as_json else text) + "\n")
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """A remark for the person, never part of the answer."""
+        self.aside.print(text, markup=False)
+
+
+def plain(value: Any) -> Any:
+    """Records, dataclasses and times as JSON knows them."""
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value)
+
+
+def command(app: typer.Typer, name: str, **how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function of a Desk as a command that also takes the common options, after its name."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        common = [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if kind in (AsJson, Debug) else None,
+                annotation=kind,
+            )
+            for key, kind in COMMON.items()
+        ]
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        @functools.wraps(function)
+        def call(*, context: typer.Context, **given: Any) -> None:
+            outer: Desk = context.find_object(Desk) or Desk()
+            mine = {key: given.pop(key) or getattr(outer, key) for key in COMMON}
+            function(Desk(**mine), **given)
+
+        keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+        vars(call)["__signature__"] = inspect.Signature([context, *keyword, *common])
+        call.__annotations__ = {each.name: each.annotation for each in (context, *keyword, *common)}
+        del vars(call)["__wrapped__"]
+        app.command(name, **how)(call)
+        return function
+
+    return register

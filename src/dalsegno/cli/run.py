@@ -1,0 +1,187 @@
+"""`dalsegno run`: one job in this process, from the mark if it was begun before."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dalsegno.cli import exits
+from dalsegno.cli.desk import Desk, command
+
+if TYPE_CHECKING:
+    from dalsegno.cli.stopping import Stopping
+    from dalsegno.engine.engine import Engine
+    from dalsegno.insight.progress import JobProgress
+    from dalsegno.store.store import Store
+
+app = typer.Typer()
+
+LOOK_EVERY = 0.1
+Param = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", "-p", metavar="KEY=VALUE", help="A parameter; the value may be JSON. Repeatable."
+    ),
+]
+Priority = Annotated[int, typer.Option(help="Smaller runs first, among all jobs.")]
+ItemsFile = Annotated[
+    Path | None,
+    typer.Option("--items", metavar="FILE", help='Items, one a line: a key, or {"key": …, "params": …}.'),
+]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option("--services", metavar="MODULE", help="A module with services and workflows. Repeatable."),
+]
+
+
+@command(app, "run")
+def run(
+    desk: Desk,
+    workflow: Annotated[str, typer.Argument(help="The workflow's name; the built-in one is scale.")],
+    param: Param = None,
+    priority: Priority = 100,
+    items: ItemsFile = None,
+    services: Modules = None,
+    fresh: Annotated[bool, typer.Option(help="Start a new job even if the same one is unfinished.")] = False,
+) -> None:
+    """Run one job here, with its progress, until it has ended.
+
+    Run it again after a crash and the same job goes on from where it was; a paused one is resumed. Where
+    another engine already works on the database file, the job is handed to it and followed. Ctrl-C lets
+    running items finish; a second Ctrl-C leaves at once.
+
+    [bold]Examples[/bold]
+
+    dalsegno run scale
+
+    dalsegno run scale -p notes=12 -p seconds=0.5
+
+    dalsegno run render --services mystudio.services --items shots.txt
+    """
+    from dalsegno.cli.inputs import items_from, pairs
+    from dalsegno.cli.stopping import Stopping
+    from dalsegno.cli.toolbox import open_toolbox
+
+    settings = desk.settings
+    toolbox = open_toolbox([*settings.services, *(services or ())])
+    params, specs = pairs(param or (), "--param"), items_from(items)
+    with desk.store() as store:
+        chosen = toolbox.workflow(store, workflow)
+        toolbox.must_serve(chosen)
+        job_id = _submit(desk, store, chosen, params, specs, settings.snapshot(), priority, fresh)
+        stopping = Stopping().install()
+        engine = _start(desk, toolbox.engine(store, settings))
+        try:
+            last = _follow(desk, store, job_id, stopping)
+        finally:
+            if engine is not None:
+                if stopping.asked:
+                    desk.say(
+                        f"Stopping; what runs may finish, up to {settings.drain_sec:g} s. Again: leave now."
+                    )
+                engine.stop()
+        last = _last_look(store, job_id) or last
+    _conclude(desk, last, stopping, engine is not None)
+
+
+def _submit(
+    desk: Desk, store: Store, workflow: Any, params: dict[str, Any], specs: list[Any] | None,
+    snapshot: dict[str, Any], priority: int, fresh: bool,
+) -> int:  # fmt: skip
+    """A new job, or the unfinished one that does the same; resumed, if it was paused."""
+    from dalsegno.cli.ask import act_if_alone, ask, whoami
+    from dalsegno.engine.submit import submit
+    from dalsegno.insight.jobs import job_detail
+    from dalsegno.model.identity import identity
+    from dalsegno.model.states import JobStatus
+
+    same: str | bool = not fresh
+    if specs is not None and not fresh:
+        same = identity({"workflow": workflow.name, "params": params or None, "items": specs})
+    submitted = submit(
+        store, workflow, items=specs, params=params or None, snapshot=snapshot, priority=priority,
+        requested_by=whoami(), dedupe=same,
+    )  # fmt: skip
+    job_id = submitted.job_id
+    if submitted.created:
+        desk.say(f"Job {job_id}: {workflow.name}")
+        return job_id
+    act_if_alone(
+        store
+    )  # a crash may have left it paused, by its lane's policy: that shows only once it is recovered
+    status = store.read(lambda tx: job_detail(tx, job_id)).job.status
+    desk.say(f"Job {job_id}: {workflow.name}, continued from the mark")
+    if status in (JobStatus.PAUSED, JobStatus.PAUSE_REQUESTED):
+        ask(store, "resume", job_id=job_id, wait=0.0)
+    return job_id
+
+
+def _start(desk: Desk, engine: Engine) -> Engine | None:
+    """The engine, at work; None where another one already is, and will do the job."""
+    from dalsegno.errors import EngineAlreadyRunning
+
+    logging.getLogger().setLevel(logging.INFO)  # what services say is kept with their items
+    remarks = logging.StreamHandler()
+    remarks.setLevel(logging.ERROR)
+    logging.getLogger().addHandler(remarks)
+    try:
+        return engine.start()
+    except EngineAlreadyRunning as error:
+        desk.say(f"Handed to the engine that runs already (process {error.details['pid']}).")
+        return None
+
+
+def _follow(desk: Desk, store: Store, job_id: int, stopping: Stopping) -> JobProgress:
+    from dalsegno.cli.bars import display
+    from dalsegno.errors import DatabaseUnavailable
+    from dalsegno.insight.progress import job_progress
+
+    progress = None
+    with display(desk.aside) as shown:
+        while True:
+            try:
+                progress = store.read(lambda tx: job_progress(tx, job_id))
+            except DatabaseUnavailable:
+                if progress is None:
+                    raise
+                stopping.wait(1.0)  # the engine waits for it too, and goes on by itself
+            else:
+                shown.show(progress, time.monotonic())
+                if progress.status in exits.OF_STATUS:
+                    return progress
+            if stopping.wait(LOOK_EVERY):
+                assert progress is not None
+                return progress
+
+
+def _last_look(store: Store, job_id: int) -> JobProgress | None:
+    from dalsegno.errors import DalSegnoError
+    from dalsegno.insight.progress import job_progress
+
+    try:
+        return store.read(lambda tx: job_progress(tx, job_id))
+    except DalSegnoError:
+        return None
+
+
+def _conclude(desk: Desk, last: JobProgress, stopping: Stopping, here: bool) -> None:
+    code = exits.OF_STATUS.get(last.status, stopping.exit_code)
+    ended = last.status in exits.OF_STATUS
+    failed = sum(stage.failed for stage in last.stages)
+    text = f"Job {last.job_id} {last.status.replace('_', ' ') if ended else 'is not finished'}"
+    if failed:
+        text += f": {failed} items failed. See: dalsegno items {last.job_id} --state failed"
+    elif last.reason:
+        text += f": {last.reason}"
+    if last.status == "paused":
+        text += ". Run the same command to go on."
+    if not ended:
+        text += (
+            "; run the same command to go on from the mark." if here else "; the engine that has it goes on."
+        )
+    desk.answer({"job": last, "exit_code": code}, lambda console: console.print(text, markup=False))
+    raise typer.Exit(code)

@@ -1,0 +1,95 @@
+"""`dalsegno events` and `dalsegno logs`: the past, and with --follow whatever comes."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dalsegno.cli.desk import Desk, command
+from dalsegno.cli.jobs import Limit
+
+if TYPE_CHECKING:
+    from dalsegno.model.records import EventRecord, LogRecord
+
+app = typer.Typer()
+LOOK_EVERY = 0.25
+OfJob = Annotated[int | None, typer.Option("--job", metavar="JOB", help="Only about this job.")]
+OfItem = Annotated[int | None, typer.Option("--item", metavar="ITEM", help="Only about this item.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")]
+
+
+@command(app, "events")
+def events(
+    desk: Desk, job: OfJob = None, item: OfItem = None, follow: Follow = False, limit: Limit = 50
+) -> None:
+    """Show the last events, oldest first. As JSON: one object a line.
+
+    [bold]Example[/bold]
+
+    dalsegno events --job 3 --follow --json
+    """
+    from dalsegno.insight.events import Cursor, cursor_of, latest, tail
+
+    with desk.store() as store:
+        page = store.read(lambda tx: latest(tx, job_id=job, item_id=item, limit=limit))
+        cursor = Cursor()
+        while True:
+            for event in page:
+                desk.line(event, event_text(event))
+                cursor = cursor_of(event)
+            if not follow:
+                return
+            if not page:
+                time.sleep(LOOK_EVERY)
+            page = store.read(lambda tx, cursor=cursor: tail(tx, cursor, job_id=job, item_id=item))  # type: ignore[misc]
+
+
+def event_text(event: EventRecord) -> str:
+    from dalsegno.cli.words import clock_time
+
+    about = [
+        f"{name} {number}" for name, number in (("job", event.job_id), ("item", event.item_id)) if number
+    ]
+    said = [event.message] if event.message else []
+    if event.data:
+        said.append(json.dumps(event.data, ensure_ascii=False))
+    mark = {"warn": "! ", "error": "!! "}.get(event.level, "")
+    return f"{clock_time(event.at)} {mark}{event.type:<20} {' '.join(about)} {' '.join(said)}".rstrip()
+
+
+@command(app, "logs")
+def logs(
+    desk: Desk,
+    job: OfJob = None,
+    item: OfItem = None,
+    level: Annotated[str | None, typer.Option(help="This or worse: debug, info, warn, error.")] = None,
+    follow: Follow = False,
+    limit: Limit = 50,
+) -> None:
+    """Show the last log lines of services and of the engine, oldest first. As JSON: one object a line."""
+    from dalsegno.cli.inputs import choices
+    from dalsegno.insight.logs import LogTail, list_logs
+    from dalsegno.model.states import Level
+
+    least = next(iter(choices(level, Level, "level")), None)
+    with desk.store() as store:
+        lines = store.read(lambda tx: list_logs(tx, job_id=job, item_id=item, level=least, limit=limit))
+        tail = LogTail(job_id=job, item_id=item, level=least)
+        tail.start(store, lines)
+        for line in lines:
+            desk.line(line, _log_text(line))
+        while follow:
+            time.sleep(LOOK_EVERY)
+            for line in tail.look(store):
+                desk.line(line, _log_text(line))
+
+
+def _log_text(line: LogRecord) -> str:
+    from dalsegno.cli.words import clock_time
+
+    who = f"{line.worker} item {line.item_id}" if line.item_id else line.logger
+    text = f"{clock_time(line.at)} {line.level:<5} {who}: {line.message}"
+    return text if line.traceback is None else f"{text}\n{line.traceback}"

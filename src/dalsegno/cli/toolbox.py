@@ -1,0 +1,89 @@
+"""The services and workflows at hand: those that come with the package, and those of the modules named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from dalsegno.engine.engine import Engine, EngineOptions
+from dalsegno.engine.service import Service, Services, services_in
+from dalsegno.engine.submit import load_workflow
+from dalsegno.errors import InputInvalid, ServiceUnknown, WorkflowUnknown
+from dalsegno.model.backoff import Backoff
+from dalsegno.model.suggest import did_you_mean
+from dalsegno.model.workflow import Workflow
+from dalsegno.settings import Settings
+from dalsegno.store.store import Store
+
+BUILTIN = ("dalsegno.builtin.scale",)
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    services: list[Service]
+    workflows: dict[str, Workflow]
+
+    def workflow(self, store: Store, name: str) -> Workflow:
+        """By name: one that a module defines, else the newest that was stored."""
+        if name in self.workflows:
+            return self.workflows[name]
+        try:
+            return store.read(lambda tx: load_workflow(tx, name))[1]
+        except WorkflowUnknown:
+            known = [*self.workflows, *_stored(store)]
+            raise WorkflowUnknown(name=name, hint=did_you_mean(name, known)) from None
+
+    def must_serve(self, workflow: Workflow) -> None:
+        """Whoever runs a workflow here needs all its services here."""
+        names = [service.name for service in self.services]
+        for step in workflow.steps:
+            if step.service not in names:
+                raise ServiceUnknown(name=step.service, hint=did_you_mean(step.service, names))
+
+    def engine(self, store: Store, settings: Settings) -> Engine:
+        options = EngineOptions(
+            node=settings.node_name,
+            labels=settings.node_labels,
+            lease_seconds=settings.heartbeat_ttl_sec,
+            drain_seconds=settings.drain_sec,
+            backoff=Backoff(settings.backoff_base_sec, settings.backoff_cap_sec),
+            concurrency=settings.concurrency([service.name for service in self.services]),
+            secrets=settings.secrets(),
+        )
+        return Engine(store, self.services, options)
+
+
+def open_toolbox(modules: Iterable[str], *, builtin: bool = True) -> Toolbox:
+    found = [_import(name) for name in dict.fromkeys((*(BUILTIN if builtin else ()), *modules))]
+    services = Services(service for module in found for service in services_in(module))
+    workflows = {
+        value.name: value.check()
+        for module in found
+        for value in vars(module).values()
+        if isinstance(value, Workflow)
+    }
+    return Toolbox(list(services), workflows)
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:  # a script's own folder is on the path, the user's is not
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        problem = f'there is no module "{error.name}" here or among the installed packages.'
+        raise InputInvalid(problem=f'The services of "{name}" cannot be loaded: {problem}') from None
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise InputInvalid(problem=f'The services of "{name}" cannot be loaded: {problem}') from error
+
+
+def _stored(store: Store) -> list[str]:
+    from dalsegno.insight.workflows import list_workflows
+
+    return [workflow.name for workflow in store.read(list_workflows)]
