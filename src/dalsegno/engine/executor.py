@@ -56,6 +56,7 @@ class Pool:
         self._mean = FIRST_GUESS
         self._threads: dict[str, threading.Thread] = {}
         self._low = 1
+        self._asked = False
         self._worker_no = 0
 
     # --- what the claimer asks ----------------------------------------------------------------
@@ -65,6 +66,7 @@ class Pool:
         ahead = min(MOST_AHEAD, int(self.service.workers * AHEAD / max(self._mean, 1e-6)))
         target = self.service.workers + ahead
         self._low = max(1, target // 2)
+        self._asked = False
         return max(0, target - len(self.waiting) - len(self.running))
 
     def feed(self, items: Iterable[Item]) -> None:
@@ -155,7 +157,8 @@ class Pool:
             if isinstance(outcome, Retry):
                 self.errors += 1
             self._mean += 0.05 * (clock.monotonic() - start - self._mean)
-            if len(self.waiting) == self._low:
+            if not self._asked and len(self.waiting) <= self._low:
+                self._asked = True
                 self._hungry()
         self._threads.pop(name, None)
 

@@ -48,8 +48,8 @@ class Settled(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """A success with nothing more to say: the statement for it is shorter."""
-        return self.status == "succeeded" and self.data is None
+        """A success at the first delivery: nothing to reset, nothing more to say, a shorter statement."""
+        return self.status == "succeeded" and self.lease == 1 and self.data is None
 
 
 class Accepted(NamedTuple):

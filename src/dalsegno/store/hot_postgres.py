@@ -135,8 +135,7 @@ FINISH_PLAIN = """
 WITH moved AS (
     UPDATE items
     SET status = 'succeeded', lease = items.lease + 1, result = v.result::jsonb,
-        started_at = to_timestamp(v.started_at), finished_at = %(now)s, interruptions = 0, forced = false,
-        error_code = NULL, error_message = NULL
+        started_at = to_timestamp(v.started_at), finished_at = %(now)s
     FROM unnest(%(ids)s::bigint[], %(leases)s::bigint[], %(results)s::text[], %(starts)s::float8[])
         AS v (id, lease, result, started_at)
     JOIN leases ON leases.item_id = v.id AND leases.number = v.lease

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dalsegno.errors import InputInvalid
 from dalsegno.model.states import ItemStatus
@@ -45,6 +45,21 @@ RETURNING id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced,
 """
 
 INSERT_LEASE = "INSERT INTO leases (item_id, number, process_id, stage_id, claimed_at) VALUES (?, ?, ?, ?, ?)"
+
+# Whatever is claimed in a range that was never handed out before, this claim has claimed.
+LEASE_FRESH = """
+INSERT INTO leases (item_id, number, process_id, stage_id, claimed_at)
+SELECT id, lease, ?, stage_id, ?
+FROM items
+WHERE stage_id = ? AND seq > ? AND seq <= ? AND status = 'claimed'
+"""
+
+TELL_FRESH = """
+INSERT INTO events (at, type, level, source, job_id, stage_id, item_id)
+SELECT ?, 'item_claimed', 'info', 'engine', job_id, stage_id, id
+FROM items
+WHERE stage_id = ? AND seq > ? AND seq <= ? AND status = 'claimed'
+"""
 
 STAGE_CLAIMED = """
 UPDATE stages
@@ -85,9 +100,8 @@ RETURNING item_id, begun_at
 
 FINISH_PLAIN = """
 UPDATE items
-SET status = 'succeeded', lease = lease + 1, result = ?, started_at = ?, finished_at = ?, interruptions = 0, forced = 0,
-    error_code = NULL, error_message = NULL
-WHERE id = ? AND lease = ? AND status IN ('claimed', 'running')
+SET status = 'succeeded', lease = lease + 1, result = ?, started_at = ?, finished_at = ?
+WHERE id = ? AND lease = ? AND (status = 'claimed' OR status = 'running')
 """
 
 FINISH = """
@@ -96,7 +110,21 @@ SET status = :status, lease = lease + 1, result = :result, started_at = coalesce
     attempt = :attempt, interruptions = :interruptions, due_at = :due_at, returned = :returned,
     forced = CASE WHEN :finished_at IS NULL THEN forced ELSE 0 END,
     error_code = :error_code, error_message = :error_message
-WHERE id = :id AND lease = :lease AND status IN ('claimed', 'running')
+WHERE id = :id AND lease = :lease AND (status = 'claimed' OR status = 'running')
+"""
+
+TELL_STARTED = """
+INSERT INTO events (at, type, level, source, job_id, stage_id, item_id)
+SELECT started_at, 'item_started', 'info', 'engine', job_id, stage_id, id
+FROM items
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+
+TELL_SUCCEEDED = """
+INSERT INTO events (at, type, level, source, job_id, stage_id, item_id)
+SELECT ?, 'item_succeeded', 'info', 'engine', job_id, stage_id, id
+FROM items
+WHERE id IN (SELECT value FROM json_each(?))
 """
 
 STAGE_ADJUSTED = """
@@ -127,6 +155,9 @@ INSERT_MISSING = INSERT_ITEM + " ON CONFLICT (stage_id, key) DO NOTHING RETURNIN
 RENEW = "UPDATE processes SET heartbeat_at = ?, lease_until = ? WHERE id = ?"
 
 
+PENDING, CLAIMED, RUNNING = ItemStatus.PENDING, ItemStatus.CLAIMED, ItemStatus.RUNNING
+
+
 class SqliteHot(Hot):
     def claim(self, tx: Tx, service: str, process_id: int, want: int) -> list[Claimed]:
         claimed: list[Claimed] = []
@@ -137,22 +168,26 @@ class SqliteHot(Hot):
             if left <= 0:
                 break
             back = min(returned, left)
-            rows = raw.execute(CLAIM_RETURNED, (stage_id, back)).fetchall() if back else []
+            rows = self._claim_returned(raw, stage_id, back, process_id, now) if back else []
             fresh = min(ready - returned, left - back)
             while fresh > 0 and low < high:  # more than once only where numbers are missing
                 top = min(low + fresh, high)
                 taken = raw.execute(CLAIM_FRESH, (stage_id, low, top)).fetchall()
+                raw.execute(LEASE_FRESH, (process_id, now, stage_id, low, top))
+                raw.execute(TELL_FRESH, (now, stage_id, low, top))
                 rows += taken
                 low = top
                 fresh -= len(taken)
             rows.sort(key=_seq)
             raw.execute(STAGE_CLAIMED, {"id": stage_id, "taken": len(rows), "returned": back, "low_seq": low})
             claimed += map(Claimed._make, rows)
-        raw.executemany(INSERT_LEASE, [(row.id, row.lease, process_id, row.stage_id, now) for row in claimed])
-        raw.executemany(
-            INSERT_ITEM_EVENT, [(now, "item_claimed", row.job_id, row.stage_id, row.id) for row in claimed]
-        )
         return claimed
+
+    def _claim_returned(self, raw: Any, stage_id: int, limit: int, process_id: int, now: str) -> list[Any]:
+        rows: list[Any] = raw.execute(CLAIM_RETURNED, (stage_id, limit)).fetchall()
+        raw.executemany(INSERT_LEASE, [(row[0], row[5], process_id, stage_id, now) for row in rows])
+        raw.executemany(INSERT_ITEM_EVENT, [(now, "item_claimed", row[2], stage_id, row[0]) for row in rows])
+        return rows
 
     def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str]]) -> set[int]:
         accepted: set[int] = set()
@@ -174,11 +209,13 @@ class SqliteHot(Hot):
 
     def settle(self, tx: Tx, rows: Sequence[Settled]) -> Settlement:
         raw = tx.raw
-        wanted = json.dumps([(row.id, row.lease) for row in rows])
+        wanted = json.dumps([(row[0], row[1]) for row in rows])
         begun_at = dict(raw.execute(END_LEASES, (wanted,)).fetchall())
         now = to_text(tx.now)
-        plain, full, accepted = [], [], []
-        events: list[tuple[object, ...]] = []
+        accepted: list[Accepted] = []
+        plain: list[tuple[object, ...]] = []
+        begins: list[int] = []
+        full: list[dict[str, object]] = []
         told: list[tuple[object, ...]] = []
         deltas: dict[int, Delta] = {}
         for row in rows:
@@ -186,28 +223,26 @@ class SqliteHot(Hot):
                 continue
             begun = begun_at.pop(row.id) is not None
             started = to_text(row.started_at) if row.started_at else None
+            if started and not begun:
+                begins.append(row.id)
             if row.plain:
                 plain.append((row.result, started, now, row.id, row.lease))
             else:
                 full.append(_finish_params(row, started, now))
-            if not begun and row.started_at:
-                events.append((started, "item_started", row.job_id, row.stage_id, row.id))
-            if row.plain:
-                events.append((now, "item_succeeded", row.job_id, row.stage_id, row.id))
-            else:
                 told.append(_finish_event(row, now))
             delta = deltas.get(row.stage_id)
             if delta is None:
                 delta = deltas[row.stage_id] = Delta()
-            delta.counts[ItemStatus.RUNNING if begun else ItemStatus.CLAIMED] -= 1
+            delta.counts[RUNNING if begun else CLAIMED] -= 1
             delta.counts[row.status] += 1  # type: ignore[index]  # a StrEnum member and its value are one key
-            if row.status == ItemStatus.PENDING and row.due_at is None:
+            if row.status == PENDING and row.due_at is None:
                 delta.ready += 1
                 delta.returned += 1
             accepted.append(Accepted(row.id, row.stage_id, row.status, begun, row.due_at is not None))
         raw.executemany(FINISH_PLAIN, plain)
         raw.executemany(FINISH, full)
-        raw.executemany(INSERT_ITEM_EVENT, events)
+        raw.execute(TELL_STARTED, (json.dumps(begins),))
+        raw.execute(TELL_SUCCEEDED, (now, json.dumps([row[3] for row in plain])))
         raw.executemany(INSERT_EVENT, told)
         return Settlement(accepted, self.adjust(tx, deltas))
 

@@ -79,9 +79,17 @@ def _required_time(name: str) -> sa.Column[datetime]:
     return sa.Column(name, UtcTime, nullable=False)
 
 
+def _any(column: str, values: Iterable[str]) -> str:
+    """A chain of comparisons: SQLite builds a small table for every evaluation of an IN list (3 µs a row)."""
+    return "(" + " OR ".join(f"{column} = '{value}'" for value in values) + ")"
+
+
 def _one_of(column: str, values: Iterable[str]) -> sa.CheckConstraint:
-    listed = ", ".join(f"'{value}'" for value in values)
-    return sa.CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+    return sa.CheckConstraint(_any(column, values), name=f"{column}_known")
+
+
+def _finished_has_time(finished: Iterable[str]) -> sa.CheckConstraint:
+    return sa.CheckConstraint(f"{_any('status', finished)} = (finished_at IS NOT NULL)", name="finished_has_time")
 
 
 workflows = sa.Table(
@@ -141,11 +149,8 @@ jobs = sa.Table(
     _required_time("updated_at"),
     _one_of("status", JobStatus),
     sa.CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress_is_a_fraction"),
-    sa.CheckConstraint(
-        "(status IN ('completed', 'completed_with_errors', 'failed', 'canceled')) = (finished_at IS NOT NULL)",
-        name="finished_has_time",
-    ),
-    sa.CheckConstraint("status NOT IN ('pause_requested', 'paused') OR pause_reason IS NOT NULL", name="pause_has_reason"),
+    _finished_has_time(("completed", "completed_with_errors", "failed", "canceled")),
+    sa.CheckConstraint("pause_reason IS NOT NULL OR (status <> 'pause_requested' AND status <> 'paused')", name="pause_has_reason"),
     sa.Index("ix_jobs_waiting", "lane", "priority", "order_seq", sqlite_where=sa.text("status = 'queued'"),
              postgresql_where=sa.text("status = 'queued'")),
     sa.Index("ix_jobs_active", "lane", "id", sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
@@ -207,10 +212,7 @@ stages = sa.Table(
     sa.CheckConstraint("low_seq >= 0 AND low_seq <= high_seq", name="marks_in_order"),
     sa.CheckConstraint("claimable = (open AND ready > 0)", name="claimable_means_open_and_ready"),
     sa.CheckConstraint("NOT open OR status = 'running'", name="open_means_running"),
-    sa.CheckConstraint(
-        "(status IN ('completed', 'failed', 'skipped', 'canceled')) = (finished_at IS NOT NULL)",
-        name="finished_has_time",
-    ),
+    _finished_has_time(("completed", "failed", "skipped", "canceled")),
     # The claim's index. `claimable` changes only at the edges, so counting down `ready` stays an in-place update.
     sa.Index("ix_stages_claim", "service", "priority", "order_seq", "id", sqlite_where=sa.text("claimable"),
              postgresql_where=sa.text("claimable")),
@@ -249,15 +251,12 @@ items = sa.Table(
     sa.UniqueConstraint("stage_id", "key"),
     sa.UniqueConstraint("stage_id", "seq"),
     _one_of("status", ItemStatus),
-    sa.CheckConstraint("status NOT IN ('claimed', 'running') OR lease > 0", name="leased_has_number"),
+    sa.CheckConstraint("lease > 0 OR (status <> 'claimed' AND status <> 'running')", name="leased_has_number"),
     sa.CheckConstraint("due_at IS NULL OR status = 'pending'", name="due_is_pending"),
     sa.CheckConstraint("NOT returned OR (status = 'pending' AND due_at IS NULL)", name="returned_is_ready"),
-    sa.CheckConstraint("status NOT IN ('failed', 'interrupted') OR error_code IS NOT NULL", name="trouble_has_code"),
+    sa.CheckConstraint("error_code IS NOT NULL OR (status <> 'failed' AND status <> 'interrupted')", name="trouble_has_code"),
     sa.CheckConstraint("status <> 'running' OR started_at IS NOT NULL", name="running_has_start"),
-    sa.CheckConstraint(
-        "(status IN ('succeeded', 'failed', 'skipped', 'canceled')) = (finished_at IS NOT NULL)",
-        name="finished_has_time",
-    ),
+    _finished_has_time(("succeeded", "failed", "skipped", "canceled")),
     sa.CheckConstraint("attempt >= 0 AND interruptions >= 0", name="counts_not_negative"),
     sa.Index("ix_items_returned", "stage_id", "seq", sqlite_where=sa.text("returned"), postgresql_where=sa.text("returned")),
     sa.Index("ix_items_due", "due_at", sqlite_where=sa.text("due_at IS NOT NULL"),

@@ -27,7 +27,9 @@ def upgrade() -> None:
         sa.Column("content_type", sa.Text(), nullable=True),
         sa.Column("checksum", sa.Text(), nullable=False),
         sa.Column("created_at", UtcTime(), nullable=False),
-        sa.CheckConstraint("kind IN ('input', 'output', 'log')", name=op.f("ck_artifacts_kind_known")),
+        sa.CheckConstraint(
+            "(kind = 'input' OR kind = 'output' OR kind = 'log')", name=op.f("ck_artifacts_kind_known")
+        ),
         sa.CheckConstraint("size_bytes >= 0", name=op.f("ck_artifacts_size_not_negative")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_artifacts")),
     )
@@ -47,13 +49,14 @@ def upgrade() -> None:
         sa.Column("created_at", UtcTime(), nullable=False),
         sa.Column("applied_at", UtcTime(), nullable=True),
         sa.CheckConstraint(
+            "(status = 'pending' OR status = 'applied' OR status = 'rejected')",
+            name=op.f("ck_commands_status_known"),
+        ),
+        sa.CheckConstraint(
             "(status = 'pending') = (applied_at IS NULL)", name=op.f("ck_commands_applied_has_time")
         ),
         sa.CheckConstraint(
-            "status IN ('pending', 'applied', 'rejected')", name=op.f("ck_commands_status_known")
-        ),
-        sa.CheckConstraint(
-            "type IN ('pause', 'resume', 'cancel', 'retry_item', 'force_retry_item', 'set_priority')",
+            "(type = 'pause' OR type = 'resume' OR type = 'cancel' OR type = 'retry_item' OR type = 'force_retry_item' OR type = 'set_priority')",
             name=op.f("ck_commands_type_known"),
         ),
         sa.CheckConstraint("job_id IS NOT NULL OR item_id IS NOT NULL", name=op.f("ck_commands_has_target")),
@@ -92,7 +95,10 @@ def upgrade() -> None:
         sa.Column("item_id", Id, nullable=True),
         sa.Column("message", sa.Text(), nullable=True),
         sa.Column("data", Json, nullable=True),
-        sa.CheckConstraint("level IN ('debug', 'info', 'warn', 'error')", name=op.f("ck_events_level_known")),
+        sa.CheckConstraint(
+            "(level = 'debug' OR level = 'info' OR level = 'warn' OR level = 'error')",
+            name=op.f("ck_events_level_known"),
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
     )
     op.create_index("ix_events_item_id", "events", ["item_id", "id"], unique=False)
@@ -130,7 +136,11 @@ def upgrade() -> None:
         sa.Column("started_at", UtcTime(), nullable=True),
         sa.Column("finished_at", UtcTime(), nullable=True),
         sa.CheckConstraint(
-            "(status IN ('succeeded', 'failed', 'skipped', 'canceled')) = (finished_at IS NOT NULL)",
+            "(status = 'pending' OR status = 'claimed' OR status = 'running' OR status = 'succeeded' OR status = 'failed' OR status = 'skipped' OR status = 'interrupted' OR status = 'canceled')",
+            name=op.f("ck_items_status_known"),
+        ),
+        sa.CheckConstraint(
+            "(status = 'succeeded' OR status = 'failed' OR status = 'skipped' OR status = 'canceled') = (finished_at IS NOT NULL)",
             name=op.f("ck_items_finished_has_time"),
         ),
         sa.CheckConstraint(
@@ -138,18 +148,15 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("due_at IS NULL OR status = 'pending'", name=op.f("ck_items_due_is_pending")),
         sa.CheckConstraint(
-            "status <> 'running' OR started_at IS NOT NULL", name=op.f("ck_items_running_has_start")
-        ),
-        sa.CheckConstraint(
-            "status IN ('pending', 'claimed', 'running', 'succeeded', 'failed', 'skipped', 'interrupted', 'canceled')",
-            name=op.f("ck_items_status_known"),
-        ),
-        sa.CheckConstraint(
-            "status NOT IN ('claimed', 'running') OR lease > 0", name=op.f("ck_items_leased_has_number")
-        ),
-        sa.CheckConstraint(
-            "status NOT IN ('failed', 'interrupted') OR error_code IS NOT NULL",
+            "error_code IS NOT NULL OR (status <> 'failed' AND status <> 'interrupted')",
             name=op.f("ck_items_trouble_has_code"),
+        ),
+        sa.CheckConstraint(
+            "lease > 0 OR (status <> 'claimed' AND status <> 'running')",
+            name=op.f("ck_items_leased_has_number"),
+        ),
+        sa.CheckConstraint(
+            "status <> 'running' OR started_at IS NOT NULL", name=op.f("ck_items_running_has_start")
         ),
         sa.CheckConstraint("attempt >= 0 AND interruptions >= 0", name=op.f("ck_items_counts_not_negative")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_items")),
@@ -189,7 +196,9 @@ def upgrade() -> None:
         sa.Column("held_at", UtcTime(), nullable=True),
         sa.Column("held_by", sa.Text(), nullable=True),
         sa.Column("held_reason", sa.Text(), nullable=True),
-        sa.CheckConstraint("recovery IN ('continue', 'pause')", name=op.f("ck_lanes_recovery_known")),
+        sa.CheckConstraint(
+            "(recovery = 'continue' OR recovery = 'pause')", name=op.f("ck_lanes_recovery_known")
+        ),
         sa.CheckConstraint(
             "(held_at IS NULL) = (held_reason IS NULL)", name=op.f("ck_lanes_hold_has_reason")
         ),
@@ -223,7 +232,10 @@ def upgrade() -> None:
         sa.Column("stage_id", Id, nullable=True),
         sa.Column("item_id", Id, nullable=True),
         sa.Column("worker", sa.Text(), nullable=True),
-        sa.CheckConstraint("level IN ('debug', 'info', 'warn', 'error')", name=op.f("ck_logs_level_known")),
+        sa.CheckConstraint(
+            "(level = 'debug' OR level = 'info' OR level = 'warn' OR level = 'error')",
+            name=op.f("ck_logs_level_known"),
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_logs")),
     )
     op.create_index("ix_logs_item_id", "logs", ["item_id", "id"], unique=False)
@@ -240,7 +252,8 @@ def upgrade() -> None:
         sa.Column("provider_ref", sa.Text(), nullable=True),
         sa.Column("script", sa.Text(), nullable=True),
         sa.CheckConstraint(
-            "awake_state IN ('unknown', 'awake', 'sleep')", name=op.f("ck_nodes_awake_state_known")
+            "(awake_state = 'unknown' OR awake_state = 'awake' OR awake_state = 'sleep')",
+            name=op.f("ck_nodes_awake_state_known"),
         ),
         sa.CheckConstraint(
             "wake_method IS NULL OR wake_method IN ('wol', 'provider', 'script')",
@@ -300,15 +313,15 @@ def upgrade() -> None:
         sa.Column("finished_at", UtcTime(), nullable=True),
         sa.Column("updated_at", UtcTime(), nullable=False),
         sa.CheckConstraint(
-            "(status IN ('completed', 'completed_with_errors', 'failed', 'canceled')) = (finished_at IS NOT NULL)",
+            "(status = 'completed' OR status = 'completed_with_errors' OR status = 'failed' OR status = 'canceled') = (finished_at IS NOT NULL)",
             name=op.f("ck_jobs_finished_has_time"),
         ),
         sa.CheckConstraint(
-            "status IN ('queued', 'running', 'pause_requested', 'paused', 'completed', 'completed_with_errors', 'failed', 'canceled')",
+            "(status = 'queued' OR status = 'running' OR status = 'pause_requested' OR status = 'paused' OR status = 'completed' OR status = 'completed_with_errors' OR status = 'failed' OR status = 'canceled')",
             name=op.f("ck_jobs_status_known"),
         ),
         sa.CheckConstraint(
-            "status NOT IN ('pause_requested', 'paused') OR pause_reason IS NOT NULL",
+            "pause_reason IS NOT NULL OR (status <> 'pause_requested' AND status <> 'paused')",
             name=op.f("ck_jobs_pause_has_reason"),
         ),
         sa.CheckConstraint(
@@ -362,7 +375,7 @@ def upgrade() -> None:
         sa.Column("processed", sa.Integer(), server_default="0", nullable=False),
         sa.Column("errors", sa.Integer(), server_default="0", nullable=False),
         sa.Column("updated_at", UtcTime(), nullable=False),
-        sa.CheckConstraint("status IN ('idle', 'busy')", name=op.f("ck_workers_status_known")),
+        sa.CheckConstraint("(status = 'idle' OR status = 'busy')", name=op.f("ck_workers_status_known")),
         sa.ForeignKeyConstraint(
             ["process_id"], ["processes.id"], name=op.f("fk_workers_process_id"), ondelete="CASCADE"
         ),
@@ -408,17 +421,19 @@ def upgrade() -> None:
         sa.Column("started_at", UtcTime(), nullable=True),
         sa.Column("finished_at", UtcTime(), nullable=True),
         sa.Column("last_error", sa.Text(), nullable=True),
+        sa.CheckConstraint("(follow = 'all' OR follow = 'each')", name=op.f("ck_stages_follow_known")),
         sa.CheckConstraint(
-            "(status IN ('completed', 'failed', 'skipped', 'canceled')) = (finished_at IS NOT NULL)",
+            "(on_failure = 'continue' OR on_failure = 'stop')", name=op.f("ck_stages_on_failure_known")
+        ),
+        sa.CheckConstraint(
+            "(status = 'completed' OR status = 'failed' OR status = 'skipped' OR status = 'canceled') = (finished_at IS NOT NULL)",
             name=op.f("ck_stages_finished_has_time"),
         ),
-        sa.CheckConstraint("NOT open OR status = 'running'", name=op.f("ck_stages_open_means_running")),
-        sa.CheckConstraint("follow IN ('all', 'each')", name=op.f("ck_stages_follow_known")),
-        sa.CheckConstraint("on_failure IN ('continue', 'stop')", name=op.f("ck_stages_on_failure_known")),
         sa.CheckConstraint(
-            "status IN ('pending', 'running', 'pause_requested', 'paused', 'completed', 'failed', 'skipped', 'canceled')",
+            "(status = 'pending' OR status = 'running' OR status = 'pause_requested' OR status = 'paused' OR status = 'completed' OR status = 'failed' OR status = 'skipped' OR status = 'canceled')",
             name=op.f("ck_stages_status_known"),
         ),
+        sa.CheckConstraint("NOT open OR status = 'running'", name=op.f("ck_stages_open_means_running")),
         sa.CheckConstraint(
             "claimable = (open AND ready > 0)", name=op.f("ck_stages_claimable_means_open_and_ready")
         ),
