@@ -40,7 +40,7 @@ class Picture:
     leases: dict[int, Row]
     lanes: dict[str, Row]
     processes: dict[int, Row]
-    last_event: int
+    events: int
 
     def items_of(self, stage_id: int) -> list[Row]:
         return [item for item in self.items.values() if item["stage_id"] == stage_id]
@@ -58,7 +58,7 @@ def look(store: Store) -> Picture:
             leases=keyed(tx, leases, "item_id"),
             lanes=keyed(tx, lanes, "name"),
             processes=keyed(tx, processes),
-            last_event=tx.conn.execute(sa.select(sa.func.coalesce(sa.func.max(events.c.id), 0))).scalar_one(),
+            events=tx.conn.execute(sa.select(sa.func.count()).select_from(events)).scalar_one(),
         )
     )
 
@@ -128,20 +128,23 @@ def check_lanes(picture: Picture) -> None:
 
 @dataclass
 class Trail:
-    """Replays the events of everything, each as a step along TRANSITIONS."""
+    """Replays the events of everything, each as a step along TRANSITIONS.
 
-    seen: int = 0
+    Only for writers that take turns: then (tx, id) is the order in which things happened.
+    """
+
+    tx: int = -1
+    id: int = 0
     state: dict[str, dict[int, str]] = field(default_factory=lambda: {"job": {}, "stage": {}, "item": {}})
 
     def follow(self, store: Store) -> None:
-        rows = store.read(
-            lambda tx: tx.rows(sa.select(events).where(events.c.id > self.seen).order_by(events.c.id))
-        )
-        for row in rows:
-            self.seen = row["id"]
-            self._step(row)
+        after = sa.or_(events.c.tx > self.tx, sa.and_(events.c.tx == self.tx, events.c.id > self.id))
+        query = sa.select(events).where(after).order_by(events.c.tx, events.c.id)
+        for row in store.read(lambda tx: tx.rows(query)):
+            self.tx, self.id = row["tx"], row["id"]
+            self.step(row)
 
-    def _step(self, event: Any) -> None:
+    def step(self, event: Any) -> None:
         kind, _, name = event["type"].partition("_")
         if kind not in self.state:
             return
@@ -162,16 +165,16 @@ class Trail:
         """Every change had its event: the replay ends where the rows stand."""
         for kind, rows in (("job", picture.jobs), ("stage", picture.stages), ("item", picture.items)):
             told = {key: self.state[kind].get(key, "pending") for key in rows}
-            assert told == {key: row["status"] for key, row in rows.items()}, kind
+            assert told == {key: row["status"] for key, row in rows.items()}, f"{kind}: told {told}"
 
 
 @dataclass
 class Tail:
-    """Reads events as a live stream does: by (tx, id), a few at a time, never past the oldest running writer."""
+    """Reads events as a live stream does: by (tx, id), never past the oldest running writer."""
 
     tx: int = -1
     id: int = 0
-    ids: list[int] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
 
     def read(self, store: Store, limit: int) -> int:
         def page(tx: Tx) -> list[Any]:
@@ -187,11 +190,10 @@ class Tail:
         for row in rows:
             assert (row["tx"], row["id"]) > (self.tx, self.id)
             self.tx, self.id = row["tx"], row["id"]
-            self.ids.append(row["id"])
+            self.places.append((self.tx, self.id))
         return len(rows)
 
 
-def event_ids(store: Store) -> list[int]:
-    return store.read(
-        lambda tx: list(tx.conn.execute(sa.select(events.c.id).order_by(events.c.id)).scalars())
-    )
+def event_places(store: Store) -> list[tuple[int, int]]:
+    query = sa.select(events.c.tx, events.c.id).order_by(events.c.tx, events.c.id)
+    return [(row["tx"], row["id"]) for row in store.read(lambda tx: tx.rows(query))]

@@ -1,7 +1,7 @@
 """The engine as a state machine: random operators, random workers, random deaths, one transaction at a time.
 
-Several processes live in this one. Each has a real Settler, a real Planner and a real row in `processes`; none has a
-thread. What the engine's loops would do is done by rules, in any order Hypothesis likes.
+Several processes live in this one. Each has a real Settler, Planner and row in `processes`; none has a
+thread. What the loops of the engine would do is done by rules, in any order Hypothesis likes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from dalsegno.model.outcome import (
 )
 from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED
 from dalsegno.store.schema import metadata
-from tests.stateful.audit import Picture, Row, Tail, Trail, check, event_ids, is_open, look
+from tests.stateful.audit import Picture, Row, Tail, Trail, check, event_places, is_open, look
 
 SERVICES = ("collect", "download", "upload")
 LANES = (
@@ -133,7 +133,6 @@ class EngineMachine(RuleBasedStateMachine):
         self.trail = Trail()
         self.tail = Tail()
         self.picture: Picture = look(self.store)
-        self.done_once: set[int] = set()
         self.numbers = 0
 
     # --- helpers ------------------------------------------------------------------------------
@@ -175,8 +174,7 @@ class EngineMachine(RuleBasedStateMachine):
         return choices[data.draw(st.integers(0, len(choices) - 1), label=label)]
 
     def is_live(self, item: Item) -> bool:
-        lease = self.picture.leases.get(item.id)
-        return lease is not None and lease["number"] == item.claimed.lease
+        return holds(self.picture, item)
 
     # --- submitting and planning --------------------------------------------------------------
 
@@ -195,6 +193,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert created
         self.expected |= {(job_id, step, key) for step, keys in given.items() for key in keys}
 
+    @precondition(lambda self: self.job_ids("queued"))
     @rule()
     def admit(self) -> None:
         self.check_admission(lambda: admit(self.store))
@@ -213,7 +212,7 @@ class EngineMachine(RuleBasedStateMachine):
             let_in = [j for j in waited if after.jobs[j]["status"] != "queued"]
             assert let_in == waited[: len(let_in)]
 
-    @precondition(lambda self: self.living())
+    @precondition(lambda self: self.living() and any(unplanned(s) for s in self.picture.stages.values()))
     @rule(data=st.data())
     def plan(self, data: st.DataObject) -> None:
         self.pick(data, self.living(), "process").planner.tick()
@@ -270,18 +269,34 @@ class EngineMachine(RuleBasedStateMachine):
             self.hand_in(process, item, kind)
         self.flush(process, some, follow_up=True)
 
+    @precondition(lambda self: self.living() and any(s["claimable"] for s in self.picture.stages.values()))
+    @rule(data=st.data(), kinds=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=4))
+    def work(self, data: st.DataObject, kinds: list[str]) -> None:
+        """A whole turn: claim, begin some, settle all. It lets histories get deep."""
+        process = self.pick(data, self.living(), "process")
+        ready = sorted({stage["service"] for stage in self.picture.stages.values() if stage["claimable"]})
+        before = len(process.hand)
+        self.take(process, self.pick(data, ready, "service"), len(kinds))
+        some = process.hand[before:]
+        for number, (item, kind) in enumerate(zip(some, kinds, strict=False)):
+            if number % 2:
+                self.start(item)
+                assert process.settler.begin(item)
+            self.hand_in(process, item, kind)
+        self.flush(process, some, follow_up=True)
+
     def finish(self, process: Process, some: list[Item], kind: str, *, follow_up: bool) -> None:
         for item in some:
             self.hand_in(process, item, kind)
         self.flush(process, some, follow_up=follow_up)
 
     def hand_in(self, process: Process, item: Item, kind: str) -> None:
-        outcome = self.outcome(kind, item)
+        outcome = self.outcome(kind)
         if kind != "release" or item.begun:
             self.start(item)
         process.settler.put(item, outcome)
 
-    def outcome(self, kind: str, item: Item) -> Outcome:
+    def outcome(self, kind: str) -> Outcome:
         match kind:
             case "result":
                 self.numbers += 1
@@ -298,7 +313,7 @@ class EngineMachine(RuleBasedStateMachine):
                 return Throttled(self.clock.now() + timedelta(seconds=30), "slow down")
             case "release":
                 return Release("not now")
-            case "interrupted":
+            case "stopped":
                 return Interrupted("stopped", "stopped")
             case "pause":
                 return PauseJob("disk is full", "disk_full")
@@ -373,12 +388,13 @@ class EngineMachine(RuleBasedStateMachine):
         if len(self.living()) < 2:
             self.start_process()
 
-    @precondition(lambda self: any(not process.alive for process in self.processes))
+    @precondition(lambda self: self.missing())
     @rule(data=st.data())
     def rescue(self, data: st.DataObject) -> None:
-        dead = [process for process in self.processes if not process.alive and process not in self.rescued]
-        if dead:
-            self.bury(self.pick(data, dead, "process"))
+        self.bury(self.pick(data, self.missing(), "process"))
+
+    def missing(self) -> list[Process]:
+        return [process for process in self.processes if not process.alive and process not in self.rescued]
 
     def bury(self, process: Process) -> None:
         before = look(self.store)
@@ -404,12 +420,12 @@ class EngineMachine(RuleBasedStateMachine):
                 else:
                     assert now["status"] in ("interrupted", "pending")
 
+    @precondition(lambda self: self.rescued)
     @rule(data=st.data())
     def rescue_again(self, data: st.DataObject) -> None:
         """Doing it twice changes nothing."""
-        if self.rescued:
-            rescue(self.store, self.pick(data, self.rescued, "process").id)
-            self.check_nothing_changed()
+        rescue(self.store, self.pick(data, self.rescued, "process").id)
+        self.check_nothing_changed()
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -451,11 +467,14 @@ class EngineMachine(RuleBasedStateMachine):
         if rare == 0:
             self.command(lambda tx: cancel_job(tx, job_id, "ann"))
 
+    @precondition(lambda self: any(job["cancel_requested_at"] for job in self.picture.jobs.values()))
     @rule()
     def cancel_some(self) -> None:
         cancel_some(self.store)
 
-    @precondition(lambda self: self.picture.items)
+    @precondition(
+        lambda self: any(i["status"] not in ("pending", "claimed") for i in self.picture.items.values())
+    )
     @rule(data=st.data(), force=st.booleans())
     def retry(self, data: st.DataObject, force: bool) -> None:
         allowed = {"failed", "interrupted"} | ({"succeeded", "skipped"} if force else set())
@@ -473,7 +492,6 @@ class EngineMachine(RuleBasedStateMachine):
             assert now.items[item_id]["status"] == "pending"
             assert now.items[item_id]["attempt"] == 0
             assert now.jobs[row["job_id"]]["status"] in JOB_UNFINISHED
-            self.done_once.discard(item_id)
         else:
             self.check_nothing_changed()
 
@@ -511,14 +529,9 @@ class EngineMachine(RuleBasedStateMachine):
         assert set(found) == self.expected, "an item was lost, or came from nowhere"
         for key, item in before.items.items():
             assert self.picture.items[key]["lease"] >= item["lease"], "a lease number went back"
-        for job in self.picture.jobs.values():
-            if job["status"] in JOB_FINISHED:
-                assert not any(
-                    lease["stage_id"] in self.stages_of(job) for lease in self.picture.leases.values()
-                )
-
-    def stages_of(self, job: Row) -> set[int]:
-        return {key for key, stage in self.picture.stages.items() if stage["job_id"] == job["id"]}
+        for lease in self.picture.leases.values():
+            job = self.picture.jobs[self.picture.stages[lease["stage_id"]]["job_id"]]
+            assert job["status"] not in JOB_FINISHED, "a finished job still has leases"
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -559,18 +572,27 @@ class EngineMachine(RuleBasedStateMachine):
         sweep(self.store)
 
     def drain_tail(self) -> None:
-        everything = event_ids(self.store)
+        everything = event_places(self.store)
         deadline = time.monotonic() + 20
-        while len(self.tail.ids) < len(everything):
+        while len(self.tail.places) < len(everything):
             if self.tail.read(self.store, 100) == 0:
                 # On a busy server somebody else's transaction (autovacuum) may hold the horizon for a moment.
                 assert time.monotonic() < deadline, "the tail does not reach the end"
                 time.sleep(0.01)
-        assert self.tail.ids == everything, "an event was missed, came twice or out of order"
+        assert self.tail.places == everything, "an event was missed, came twice or out of order"
+
+
+def unplanned(stage: Row) -> bool:
+    return stage["status"] == "running" and not stage["planned"]
+
+
+def holds(picture: Picture, item: Item) -> bool:
+    lease = picture.leases.get(item.id)
+    return lease is not None and lease["number"] == item.claimed.lease
 
 
 def expected_claim(picture: Picture, name: str, want: int) -> list[int]:
-    """What a claim must answer, by the rules in prose: priority, job, stage, then what came back before what is fresh."""
+    """What a claim must answer: by priority, job and stage; what came back before what is fresh."""
     candidates = [s for s in picture.stages.values() if s["service"] == name and is_open(picture, s)]
     candidates.sort(
         key=lambda stage: (picture.jobs[stage["job_id"]]["priority"], stage["order_seq"], stage["id"])
