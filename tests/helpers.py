@@ -15,6 +15,7 @@ from dalsegno.engine import scheduler
 from dalsegno.engine.commander import apply_pending, request
 from dalsegno.engine.heart import Heart
 from dalsegno.engine.planner import advance
+from dalsegno.model.identity import identity
 from dalsegno.model.states import JOB_FINISHED, TRANSITIONS, ItemStatus
 from dalsegno.store.hot import Claimed, Settled, Settlement
 from dalsegno.store.schema import COUNTERS, commands, events, items, jobs, lanes, leases, stages
@@ -58,20 +59,25 @@ def wait_until(check: Callable[[], T], what: str = "it", timeout: float = 30.0) 
 # --- workflows ----------------------------------------------------------------------------------
 
 
-def one_step(service: str = "work", *, name: str = "one", lane: Lane | None = None, **step: Any) -> Workflow:
-    return Workflow(name=name, lane=lane or Lane(), steps=(Step(key="a", service=service, **step),))
+def one_step(service: str = "work", *, lane: Lane | None = None, **step: Any) -> Workflow:
+    return named(Step(key="a", service=service, **step), lane=lane)
 
 
-def chain(*services: str, follow: str = "all", name: str = "chain", **step: Any) -> Workflow:
+def chain(*services: str, follow: str = "all", **step: Any) -> Workflow:
     """Steps a, b, c… each after the one before."""
-    keys = "abcdefghijkl"[: len(services)]
-    return Workflow(
-        name=name,
-        steps=tuple(
-            Step(key=key, service=service, depends_on=keys[n - 1 : n], follow=follow if n else "all", **step)
-            for n, (key, service) in enumerate(zip(keys, services, strict=True))
-        ),
-    )
+    letters = "abcdefghijkl"[: len(services)]
+    steps = [
+        Step(key=key, service=service, depends_on=letters[:n][-1:], follow=follow if n else "all", **step)
+        for n, (key, service) in enumerate(zip(letters, services, strict=True))
+    ]
+    return named(*steps)
+
+
+def named(*steps: Step, lane: Lane | None = None) -> Workflow:
+    """A workflow named after its content: a stored version never changes, and tests want many shapes."""
+    lane = lane or Lane()
+    shape = {"lane": lane.model_dump(), "steps": [step.model_dump() for step in steps]}
+    return Workflow(name=f"w-{identity(shape)[:12]}", lane=lane, steps=steps)
 
 
 def keys(count: int) -> list[str]:
