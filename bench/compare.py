@@ -66,9 +66,7 @@ def commands(url: str, items: int) -> dict[str, list[str]]:
 def run_side(side: str, url: str, items: int) -> dict[str, Any]:
     command = [sys.executable, *commands(url, items)[side]]
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=SIDE_TIMEOUT, check=True
-        )
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SIDE_TIMEOUT, check=True)
         figures = json.loads(done.stdout.strip().splitlines()[-1])
         # A side that lacks a figure has failed, now and not in the middle of the table.
         return {**figures, **{name: float(figures[name]) for name in FIGURES[side]}}
@@ -103,8 +101,7 @@ def summarize(rounds: list[Round]) -> dict[str, Any]:
     return {
         "rounds": [{**one, "ratios": ratio} for one, ratio in zip(rounds, ratios, strict=True)],
         "medians": {
-            side: {name: median(one[side][name] for one in rounds) for name in names}
-            for side, names in FIGURES.items()
+            side: {name: median(one[side][name] for one in rounds) for name in names} for side, names in FIGURES.items()
         },
         "median_ratios": {name: median(ratio[name] for ratio in ratios) for name in RATIOS},
         "pickup_ms": median_pickup(rounds),
@@ -160,9 +157,7 @@ def table(name: str, result: dict[str, Any]) -> Table:
         row = [*(one["ratios"][ratio] for one in rounds), ratios[ratio]]
         shown.add_row(ratio, *(f"{value:.2f}" for value in row))
     if pickup := result["pickup_ms"]:
-        shown.caption = (
-            f"Dal Segno picks up an item in {pickup['p50']:.1f} ms (p50), {pickup['p99']:.1f} ms (p99)"
-        )
+        shown.caption = f"Dal Segno picks up an item in {pickup['p50']:.1f} ms (p50), {pickup['p99']:.1f} ms (p99)"
     return shown
 
 

@@ -66,9 +66,7 @@ def refuse_unsafe_settings(connection: sqlite3.Connection) -> None:
     journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
     synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
     if (journal, synchronous) != ("wal", 2):
-        raise SystemExit(
-            f"SQLite runs with journal_mode={journal} synchronous={synchronous}, not wal and 2 (FULL)"
-        )
+        raise SystemExit(f"SQLite runs with journal_mode={journal} synchronous={synchronous}, not wal and 2 (FULL)")
 
 
 def main() -> None:

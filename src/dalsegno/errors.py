@@ -74,7 +74,8 @@ class CommandRefused(DalSegnoError):
 
 
 class TwinActive(DalSegnoError):
-    """Job {id} cannot be reopened: job {twin} does the same work and is still active. Wait for it, or cancel it first."""
+    """Job {id} cannot be reopened: job {twin} does the same work and is still active.
+    Wait for it, or cancel it first."""
 
     code = "twin_active"
     status = 409
@@ -116,7 +117,7 @@ class DatabaseReadOnly(DalSegnoError):
 
 
 class DatabaseCorrupt(DalSegnoError):
-    """"{path}" is not a healthy SQLite database: {problem}
+    """ "{path}" is not a healthy SQLite database: {problem}
     Move the file aside and restore a backup, or salvage it with: sqlite3 FILE .recover"""
 
     code = "database_corrupt"
@@ -124,7 +125,7 @@ class DatabaseCorrupt(DalSegnoError):
 
 
 class DatabaseOnNetworkShare(DalSegnoError):
-    """"{path}" is on a network share ({filesystem}). SQLite's locks are not reliable there and the file would be damaged.
+    """ "{path}" is on a network share ({filesystem}). SQLite's locks are not reliable there; the file would be damaged.
     Put the database on a local disk, or use PostgreSQL: DATABASE_URL=postgresql://…"""
 
     code = "database_on_network_share"

@@ -40,22 +40,31 @@ class Settings(BaseSettings):
     """One field per key, with a default that works. Keys are the fields' names in capitals."""
 
     model_config = SettingsConfigDict(
-        extra="ignore", frozen=True, env_ignore_empty=True, validate_default=False
+        use_attribute_docstrings=True, extra="ignore", frozen=True, env_ignore_empty=True, validate_default=False
     )
 
     database_url: str = "sqlite:///dalsegno.db"
+    """Where everything is kept: `sqlite:///file.db`, or `postgresql://user:password@host/name`."""
     listen_database_url: str | None = None
     """A direct connection for LISTEN, where DATABASE_URL goes through PgBouncer in transaction mode."""
     library_root: Path = Path("library")
+    """The folder files are written to."""
     node_name: Annotated[str, Field(min_length=1, max_length=200)] = Field(default_factory=socket.gethostname)
+    """What this machine is called in listings; the host name unless said otherwise."""
     node_labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)] = Field(default_factory=dict)
+    """What this machine offers, for example `gpu=true,zone=eu`."""
     max_concurrency: Annotated[dict[str, PositiveInt], NoDecode] = Field(default_factory=dict)
     """From MAX_CONCURRENCY_<SERVICE>; the names as written there, in small letters."""
     backoff_base_sec: float = Field(default=15.0, gt=0)
+    """Seconds before the first retry; each further one waits twice as long."""
     backoff_cap_sec: float = Field(default=3600.0, gt=0)
+    """The longest wait between two tries, in seconds."""
     heartbeat_ttl_sec: float = Field(default=60.0, ge=30)
+    """Seconds without a heartbeat after which a process counts as dead (at least 30)."""
     notify_channel_prefix: str = Field(default="dalsegno_", pattern=r"^[a-z_][a-z0-9_]{0,40}$")
+    """What the PostgreSQL notification channel begins with: one prefix per installation on a server."""
     drain_sec: float = Field(default=30.0, ge=0)
+    """Seconds that running items have to finish after SIGTERM."""
     services: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
     """Modules that define services and workflows."""
 
@@ -69,11 +78,7 @@ class Settings(BaseSettings):
 
     def concurrency(self, services: list[str]) -> dict[str, int]:
         """The limits by the services' own names: `MAX_CONCURRENCY_MY_RENDERER` is for `my-renderer`."""
-        return {
-            name: self.max_concurrency[key]
-            for name in services
-            if (key := _as_key(name)) in self.max_concurrency
-        }
+        return {name: self.max_concurrency[key] for name in services if (key := _as_key(name)) in self.max_concurrency}
 
     def snapshot(self) -> dict[str, Any]:
         """What a job keeps of these settings for life. No secrets, and paths that do not move with `cd`."""
@@ -106,10 +111,7 @@ class Loaded:
     def shown(self) -> list[Shown]:
         """Every key with its value (secrets masked) and origin."""
         rows = [(key, getattr(self.settings, key.lower())) for key in KEYS]
-        rows += [
-            (CONCURRENCY + name.upper(), limit)
-            for name, limit in sorted(self.settings.max_concurrency.items())
-        ]
+        rows += [(CONCURRENCY + name.upper(), limit) for name, limit in sorted(self.settings.max_concurrency.items())]
         return [Shown(key, _as_text(value), *self.origins.get(key, ("default", None))) for key, value in rows]
 
 
@@ -133,9 +135,7 @@ def load_settings(env_file: Path | None = None, database: str | None = None) -> 
             origins[key] = ("environment", None)
             if key.startswith(CONCURRENCY):
                 limits[key] = value
-    given: dict[str, Any] = {
-        "max_concurrency": {key.removeprefix(CONCURRENCY).lower(): limits[key] for key in limits}
-    }
+    given: dict[str, Any] = {"max_concurrency": {key.removeprefix(CONCURRENCY).lower(): limits[key] for key in limits}}
     if database is not None:
         given["database_url"] = database
         origins["DATABASE_URL"] = ("option", None)
@@ -174,22 +174,14 @@ def _read(file: Path) -> list[tuple[str, str, int]]:
     return entries
 
 
-def _explained(
-    error: ValidationError, file: Path, origins: Mapping[str, tuple[Origin, int | None]]
-) -> SettingInvalid:
+def _explained(error: ValidationError, file: Path, origins: Mapping[str, tuple[Origin, int | None]]) -> SettingInvalid:
     fault = error.errors(include_url=False)[0]
     field = str(fault["loc"][0])
     key = field.upper() if field != "max_concurrency" else CONCURRENCY + str(fault["loc"][1]).upper()
     origin, line = origins.get(key, ("default", None))
-    place = (
-        f"{file}, line {line}, " if origin == "file" else "environment, " if origin == "environment" else ""
-    )
+    place = f"{file}, line {line}, " if origin == "file" else "environment, " if origin == "environment" else ""
     reason = fault["msg"].removeprefix("Value error, ")
-    given = (
-        ""
-        if key.endswith("_URL") or not isinstance(fault["input"], str)
-        else f' (it is "{fault["input"]:.60}")'
-    )
+    given = "" if key.endswith("_URL") or not isinstance(fault["input"], str) else f' (it is "{fault["input"]:.60}")'
     return SettingInvalid(key=place + key, problem=f"{reason[0].lower()}{reason[1:]}{given}.")
 
 

@@ -67,9 +67,7 @@ def _keys(count: int) -> list[str]:
 
 
 def _finish(tx: Tx, claimed: list[Any]) -> None:
-    tx.hot.settle(
-        tx, [Settled(row.id, row.lease, row.stage_id, row.job_id, "succeeded", tx.now) for row in claimed]
-    )
+    tx.hot.settle(tx, [Settled(row.id, row.lease, row.stage_id, row.job_id, "succeeded", tx.now) for row in claimed])
 
 
 def analyze(store: Store) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from typing import Any
-
-import sqlalchemy as sa
 
 from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import Service
 from dalsegno.engine.submit import submit
-from dalsegno.model.states import JOB_FINISHED
+from dalsegno.engine.waiting import wait_for_job
 from dalsegno.model.workflow import Step, Workflow
-from dalsegno.store.schema import jobs
 from dalsegno.store.store import Store
 
 WORKFLOW = Workflow(name="bench-engine", steps=(Step(key="work", service="bench-noop"),))
@@ -37,7 +33,7 @@ def measure(store: Store, count: int, *, workers: int = 10) -> dict[str, Any]:
     enqueue = time.perf_counter() - before
     before = time.perf_counter()
     with Engine(store, [service], EngineOptions(keep_logs=False)) as engine:
-        wait_for(engine.store, job.job_id)
+        engine.wait(job.job_id)
         drain = time.perf_counter() - before
         pickups = sorted(_pickup(store, number, started) for number in range(PICKUPS))
     return {
@@ -50,27 +46,10 @@ def measure(store: Store, count: int, *, workers: int = 10) -> dict[str, Any]:
     }
 
 
-def wait_for(store: Store, job_id: int) -> str:
-    """Block until a job has ended; woken by commits, not by polling."""
-    moved = threading.Event()
-    unlisten = store.listen(lambda topics: moved.set() if "jobs" in topics else None)
-    try:
-        while True:
-            moved.clear()
-            status = store.read(
-                lambda tx: tx.conn.execute(sa.select(jobs.c.status).where(jobs.c.id == job_id)).scalar_one()
-            )
-            if status in JOB_FINISHED:
-                return str(status)
-            moved.wait(1.0)
-    finally:
-        unlisten()
-
-
 def _pickup(store: Store, number: int, started: dict[str, float]) -> float:
     """Seconds from the call of submit to the first line of the handler, on an engine with nothing to do."""
     key = f"pickup-{number}"
     before = time.perf_counter()
     job = submit(store, WORKFLOW, items=[key])
-    wait_for(store, job.job_id)
+    wait_for_job(store, job.job_id)
     return started[key] - before

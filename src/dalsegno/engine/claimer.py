@@ -163,9 +163,7 @@ def _stage_infos(tx: Tx, stage_ids: set[int]) -> dict[int, StageInfo]:
         if row["followed_by"]:
             followers = tuple(
                 tx.conn.execute(
-                    sa.select(stages.c.id).where(
-                        stages.c.job_id == row["job_id"], stages.c.key.in_(row["followed_by"])
-                    )
+                    sa.select(stages.c.id).where(stages.c.job_id == row["job_id"], stages.c.key.in_(row["followed_by"]))
                 ).scalars()
             )
         found[row["id"]] = StageInfo(

@@ -23,9 +23,11 @@ from dalsegno.engine.rescuer import Rescuer, rescue_all
 from dalsegno.engine.scheduler import Scheduler
 from dalsegno.engine.service import Service, Services
 from dalsegno.engine.settler import Rules, Settler
+from dalsegno.engine.waiting import wait_for_job
 from dalsegno.errors import DalSegnoError
 from dalsegno.model.backoff import Backoff
 from dalsegno.model.outcome import Interrupted
+from dalsegno.model.states import JobStatus
 from dalsegno.store.schema import jobs
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class EngineOptions:
     labels: Mapping[str, Any] = field(default_factory=dict)
     lease_seconds: float = 60.0
     drain_seconds: float = 30.0
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     concurrency: Mapping[str, int] = field(default_factory=dict)
     """Workers per service in this process, where it differs from what the service says."""
     keep_logs: bool = True
@@ -61,9 +63,7 @@ class Engine:
         self.services = Services(services)
         self._loop = AsyncLoop()
         self.pools: dict[str, Pool] = {}
-        self._heart = Heart(
-            store, self.options.node, dict(self.options.labels), self.options.lease_seconds, self._died
-        )
+        self._heart = Heart(store, self.options.node, dict(self.options.labels), self.options.lease_seconds, self._died)
         self._roster = Roster(store, self.pools, self._process_id)
         self._settler = Settler(
             store, self.pools, self._loop, Rules(self.options.backoff), _pause_by_service, self._roster.report
@@ -156,6 +156,10 @@ class Engine:
         self._loop.stop()
         self._release()
         return clean
+
+    def wait(self, job_id: int, timeout: float | None = None) -> JobStatus:
+        """Block until a job has finished or is paused; its status then, or whatever it is at the timeout."""
+        return wait_for_job(self.store, job_id, timeout)
 
     def __enter__(self) -> Engine:
         return self.start()

@@ -41,9 +41,7 @@ def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> None:
     inserted = {key for _, key in tx.hot.insert_missing(tx, stage["job_id"], stage_id, rows)}
     delta = Delta()
     if inserted:
-        tx.conn.execute(
-            sa.update(stages).where(stages.c.id == stage_id).values(high_seq=stage["high_seq"] + len(rows))
-        )
+        tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(high_seq=stage["high_seq"] + len(rows)))
         delta.total = delta.ready = len(inserted)
         delta.counts[ItemStatus.PENDING] = len(inserted)
     for row in rows:

@@ -27,9 +27,7 @@ class Heart(Looper):
 
     name = "heart"
 
-    def __init__(
-        self, store: Store, node: str, labels: dict[str, Any], ttl: float, died: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Store, node: str, labels: dict[str, Any], ttl: float, died: Callable[[], None]) -> None:
         super().__init__()
         self.interval = ttl / 3
         self.process_id = 0

@@ -113,9 +113,7 @@ def _move_stage(tx: Tx, stage: sa.RowMapping, change: Change, source: str, event
     if opens:
         values["started_at"] = sa.func.coalesce(stages.c.started_at, sa.literal(tx.now, UtcTime))
         tx.announce(f"work:{stage['service']}" if stage["planned"] else "plan")
-    tx.conn.execute(
-        sa.update(stages).where(stages.c.id == change.id, stages.c.status == source).values(**values)
-    )
+    tx.conn.execute(sa.update(stages).where(stages.c.id == change.id, stages.c.status == source).values(**values))
     events.append(Event(f"stage_{change.status}", "planner", stage["job_id"], change.id))
 
 
@@ -231,9 +229,7 @@ class Planner(Looper):
             .with_for_update(skip_locked=True)
         )
         if row is not None:
-            tx.conn.execute(
-                sa.update(stages).where(stages.c.id == row["id"]).values(planner_id=self._process_id())
-            )
+            tx.conn.execute(sa.update(stages).where(stages.c.id == row["id"]).values(planner_id=self._process_id()))
         return row
 
     def _plan(self, stage: sa.RowMapping, service: Service) -> None:
@@ -257,7 +253,7 @@ class Planner(Looper):
 
     def _plan_failed(self, stage: sa.RowMapping, error: Exception) -> float:
         tries = self._failed[stage["id"]] = self._failed.get(stage["id"], 0) + 1
-        logger.exception('planning stage "%s" of job %s failed', stage["key"], stage["job_id"])
+        logger.error('planning stage "%s" of job %s failed', stage["key"], stage["job_id"], exc_info=error)
         text = f"{type(error).__name__}: {error}"[:2000]
         if tries >= TRIES:
             self._store.write("plan.fail", lambda tx: fail_stage(tx, stage, text))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,17 +35,11 @@ BATCH = 500
 
 def this_host() -> str:
     """Where a pid means something: this boot of this machine, and this container's own numbering."""
-    parts = []
-    for source in ("/proc/sys/kernel/random/boot_id",):
-        try:
-            parts.append(Path(source).read_text().strip())
-        except OSError:
-            parts.append("unknown")
     try:
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    except OSError:
-        parts.append("unknown")
-    return "/".join(parts)
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # no /proc: a pid proves nothing, the lease's expiry decides
+        return f"unknown/{uuid.uuid4()}"
 
 
 def _gone(pid: int) -> bool:

@@ -11,7 +11,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ Ended = tuple[Item, Outcome]
 class Rules:
     """How the settler decides about failures."""
 
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     rng: random.Random | None = None
 
 

@@ -22,7 +22,12 @@ from dalsegno.store.hot import Accepted, Claimed, Delta, Event, Hot, NewItem, Se
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
-ONLY_BY_INDEX = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+ONLY_BY_INDEX = """
+BEGIN;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_hashjoin = off;
+SET LOCAL enable_mergejoin = off
+"""
 
 OPEN_STAGES = """
 SELECT id, ready
@@ -42,7 +47,18 @@ ORDER BY id
 FOR UPDATE
 """
 
-_CLAIMED = """,
+CLAIM_FRESH = """
+WITH moved AS (
+    UPDATE items
+    SET status = 'claimed', lease = items.lease + 1
+    FROM unnest(%(stages)s::bigint[], %(lows)s::bigint[], %(highs)s::bigint[]) AS range (stage_id, low, high)
+    WHERE items.stage_id = range.stage_id
+        AND items.seq > range.low
+        AND items.seq <= range.high
+        AND items.status = 'pending'
+    RETURNING items.id, items.stage_id, items.job_id, items.seq, items.key, items.lease, items.attempt,
+              items.interruptions, items.forced, items.parent_id, items.params::text AS params
+),
 leased AS (
     INSERT INTO leases (item_id, number, process_id, stage_id, claimed_at)
     SELECT id, lease, %(process)s, stage_id, %(now)s
@@ -57,27 +73,7 @@ SELECT id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced, pa
 FROM moved
 """
 
-_RETURNING = """
-    RETURNING items.id, items.stage_id, items.job_id, items.seq, items.key, items.lease, items.attempt,
-              items.interruptions, items.forced, items.parent_id, items.params::text AS params
-)"""
-
-CLAIM_FRESH = (
-    """
-WITH moved AS (
-    UPDATE items
-    SET status = 'claimed', lease = items.lease + 1
-    FROM unnest(%(stages)s::bigint[], %(lows)s::bigint[], %(highs)s::bigint[]) AS range (stage_id, low, high)
-    WHERE items.stage_id = range.stage_id
-        AND items.seq > range.low
-        AND items.seq <= range.high
-        AND items.status = 'pending'"""
-    + _RETURNING
-    + _CLAIMED
-)
-
-CLAIM_RETURNED = (
-    """
+CLAIM_RETURNED = """
 WITH moved AS (
     UPDATE items
     SET status = 'claimed', lease = items.lease + 1, returned = false
@@ -87,10 +83,23 @@ WITH moved AS (
         WHERE stage_id = %(stage)s AND returned
         ORDER BY seq
         LIMIT %(limit)s
-    )"""
-    + _RETURNING
-    + _CLAIMED
+    )
+    RETURNING items.id, items.stage_id, items.job_id, items.seq, items.key, items.lease, items.attempt,
+              items.interruptions, items.forced, items.parent_id, items.params::text AS params
+),
+leased AS (
+    INSERT INTO leases (item_id, number, process_id, stage_id, claimed_at)
+    SELECT id, lease, %(process)s, stage_id, %(now)s
+    FROM moved
+),
+told AS (
+    INSERT INTO events (at, type, source, job_id, stage_id, item_id)
+    SELECT %(now)s, 'item_claimed', 'engine', job_id, stage_id, id
+    FROM moved
 )
+SELECT id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced, parent_id, params
+FROM moved
+"""
 
 STAGES_CLAIMED = """
 UPDATE stages
@@ -361,9 +370,7 @@ class PostgresHot(Hot):
         if full:
             delayed = {row.id for row in full if row.due_at is not None}
             found = tx.raw.execute(FINISH, {"now": tx.now, **_arrays(full)}).fetchall()
-            accepted += [
-                Accepted(item, stage, status, begun, item in delayed) for item, stage, begun, status in found
-            ]
+            accepted += [Accepted(item, stage, status, begun, item in delayed) for item, stage, begun, status in found]
         deltas: dict[int, Delta] = {}
         for item in accepted:
             delta = deltas.get(item.stage_id)

@@ -106,7 +106,8 @@ WHERE id = ? AND lease = ? AND (status = 'claimed' OR status = 'running')
 
 FINISH = """
 UPDATE items
-SET status = :status, lease = lease + 1, result = :result, started_at = coalesce(:started_at, started_at), finished_at = :finished_at,
+SET status = :status, lease = lease + 1, result = :result,
+    started_at = coalesce(:started_at, started_at), finished_at = :finished_at,
     attempt = :attempt, interruptions = :interruptions, due_at = :due_at, returned = :returned,
     forced = CASE WHEN :finished_at IS NULL THEN forced ELSE 0 END,
     error_code = :error_code, error_message = :error_message
@@ -163,7 +164,8 @@ class SqliteHot(Hot):
         claimed: list[Claimed] = []
         raw = tx.raw
         now = to_text(tx.now)
-        for stage_id, ready, returned, low, high in raw.execute(OPEN_STAGES, (service, want)).fetchall():
+        for stage_id, ready, returned, mark, high in raw.execute(OPEN_STAGES, (service, want)).fetchall():
+            low = mark
             left = want - len(claimed)
             if left <= 0:
                 break
@@ -251,7 +253,13 @@ class SqliteHot(Hot):
         for stage_id, delta in sorted(deltas.items()):
             job_id, is_quiet = tx.raw.execute(
                 STAGE_ADJUSTED,
-                {**delta.by_name(), "id": stage_id, "total": delta.total, "ready": delta.ready, "returned": delta.returned},
+                {
+                    **delta.by_name(),
+                    "id": stage_id,
+                    "total": delta.total,
+                    "ready": delta.ready,
+                    "returned": delta.returned,
+                },
             ).fetchone()
             if is_quiet:
                 quiet.add(job_id)
@@ -306,7 +314,7 @@ class SqliteHot(Hot):
     def database_now(self, tx: Tx) -> datetime:
         return tx.now
 
-    def safe_tx(self, tx: Tx) -> int:
+    def safe_tx(self, _tx: Tx) -> int:
         return 1  # one writer: ids are commit order and every `tx` is 0
 
 

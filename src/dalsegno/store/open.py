@@ -30,7 +30,12 @@ SMALLEST_SQLITE = (3, 35, 0)
 
 
 def open_store(
-    url: str, clock: Clock | None = None, *, channel: str = "dalsegno_", listen_url: str | None = None, migrate: bool = True
+    url: str,
+    clock: Clock | None = None,
+    *,
+    channel: str = "dalsegno_",
+    listen_url: str | None = None,
+    migrate: bool = True,
 ) -> Store:
     """Open (and where needed create or upgrade) the database at `url`."""
     parsed = parse_url(url)

@@ -183,6 +183,8 @@ def _translate(error: BaseException) -> DalSegnoError | None:
         case psycopg.errors.SerializationFailure() | psycopg.errors.DeadlockDetected():
             return None
         case psycopg.OperationalError() | psycopg.InterfaceError() | sa.exc.TimeoutError():
-            return DatabaseUnavailable(problem=str(error).strip().splitlines()[0] if str(error).strip() else "no answer")
+            return DatabaseUnavailable(
+                problem=str(error).strip().splitlines()[0] if str(error).strip() else "no answer"
+            )
         case _:
             return None

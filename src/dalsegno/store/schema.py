@@ -34,7 +34,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
         return to_text(value) if value is not None and dialect.name == "sqlite" else value
 
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+    def process_result_value(self, value: Any, _dialect: sa.Dialect) -> datetime | None:
         if value is None:
             return None
         return from_text(value) if isinstance(value, str) else value.astimezone(UTC)
@@ -150,11 +150,24 @@ jobs = sa.Table(
     _one_of("status", JobStatus),
     sa.CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress_is_a_fraction"),
     _finished_has_time(("completed", "completed_with_errors", "failed", "canceled")),
-    sa.CheckConstraint("pause_reason IS NOT NULL OR (status <> 'pause_requested' AND status <> 'paused')", name="pause_has_reason"),
-    sa.Index("ix_jobs_waiting", "lane", "priority", "order_seq", sqlite_where=sa.text("status = 'queued'"),
-             postgresql_where=sa.text("status = 'queued'")),
-    sa.Index("ix_jobs_active", "lane", "id", sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
-             postgresql_where=sa.text("status IN ('running', 'pause_requested')")),
+    sa.CheckConstraint(
+        "pause_reason IS NOT NULL OR (status <> 'pause_requested' AND status <> 'paused')", name="pause_has_reason"
+    ),
+    sa.Index(
+        "ix_jobs_waiting",
+        "lane",
+        "priority",
+        "order_seq",
+        sqlite_where=sa.text("status = 'queued'"),
+        postgresql_where=sa.text("status = 'queued'"),
+    ),
+    sa.Index(
+        "ix_jobs_active",
+        "lane",
+        "id",
+        sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
+        postgresql_where=sa.text("status IN ('running', 'pause_requested')"),
+    ),
     sa.Index(
         "uq_jobs_dedupe",
         "dedupe_key",
@@ -214,10 +227,21 @@ stages = sa.Table(
     sa.CheckConstraint("NOT open OR status = 'running'", name="open_means_running"),
     _finished_has_time(("completed", "failed", "skipped", "canceled")),
     # The claim's index. `claimable` changes only at the edges, so counting down `ready` stays an in-place update.
-    sa.Index("ix_stages_claim", "service", "priority", "order_seq", "id", sqlite_where=sa.text("claimable"),
-             postgresql_where=sa.text("claimable")),
-    sa.Index("ix_stages_live", "id", sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
-             postgresql_where=sa.text("status IN ('running', 'pause_requested')")),
+    sa.Index(
+        "ix_stages_claim",
+        "service",
+        "priority",
+        "order_seq",
+        "id",
+        sqlite_where=sa.text("claimable"),
+        postgresql_where=sa.text("claimable"),
+    ),
+    sa.Index(
+        "ix_stages_live",
+        "id",
+        sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
+        postgresql_where=sa.text("status IN ('running', 'pause_requested')"),
+    ),
     postgresql_with={"fillfactor": "50"},
 )
 
@@ -254,17 +278,30 @@ items = sa.Table(
     sa.CheckConstraint("lease > 0 OR (status <> 'claimed' AND status <> 'running')", name="leased_has_number"),
     sa.CheckConstraint("due_at IS NULL OR status = 'pending'", name="due_is_pending"),
     sa.CheckConstraint("NOT returned OR (status = 'pending' AND due_at IS NULL)", name="returned_is_ready"),
-    sa.CheckConstraint("error_code IS NOT NULL OR (status <> 'failed' AND status <> 'interrupted')", name="trouble_has_code"),
+    sa.CheckConstraint(
+        "error_code IS NOT NULL OR (status <> 'failed' AND status <> 'interrupted')", name="trouble_has_code"
+    ),
     sa.CheckConstraint("status <> 'running' OR started_at IS NOT NULL", name="running_has_start"),
     _finished_has_time(("succeeded", "failed", "skipped", "canceled")),
     sa.CheckConstraint("attempt >= 0 AND interruptions >= 0", name="counts_not_negative"),
-    sa.Index("ix_items_returned", "stage_id", "seq", sqlite_where=sa.text("returned"), postgresql_where=sa.text("returned")),
-    sa.Index("ix_items_due", "due_at", sqlite_where=sa.text("due_at IS NOT NULL"),
-             postgresql_where=sa.text("due_at IS NOT NULL")),
+    sa.Index(
+        "ix_items_returned", "stage_id", "seq", sqlite_where=sa.text("returned"), postgresql_where=sa.text("returned")
+    ),
+    sa.Index(
+        "ix_items_due",
+        "due_at",
+        sqlite_where=sa.text("due_at IS NOT NULL"),
+        postgresql_where=sa.text("due_at IS NOT NULL"),
+    ),
     # Whatever once went wrong, for lists and resume; the good path never enters it. Without `status` in it, or
     # every change of state would be a new entry in all indexes.
-    sa.Index("ix_items_trouble", "stage_id", "seq", sqlite_where=sa.text("error_code IS NOT NULL"),
-             postgresql_where=sa.text("error_code IS NOT NULL")),
+    sa.Index(
+        "ix_items_trouble",
+        "stage_id",
+        "seq",
+        sqlite_where=sa.text("error_code IS NOT NULL"),
+        postgresql_where=sa.text("error_code IS NOT NULL"),
+    ),
     postgresql_with={"fillfactor": "50"},
 )
 
@@ -351,8 +388,12 @@ commands = sa.Table(
     _one_of("status", CommandStatus),
     sa.CheckConstraint("(status = 'pending') = (applied_at IS NULL)", name="applied_has_time"),
     sa.CheckConstraint("job_id IS NOT NULL OR item_id IS NOT NULL", name="has_target"),
-    sa.Index("ix_commands_pending", "id", sqlite_where=sa.text("status = 'pending'"),
-             postgresql_where=sa.text("status = 'pending'")),
+    sa.Index(
+        "ix_commands_pending",
+        "id",
+        sqlite_where=sa.text("status = 'pending'"),
+        postgresql_where=sa.text("status = 'pending'"),
+    ),
     sa.Index("ix_commands_job_id", "job_id"),
 )
 
@@ -375,8 +416,13 @@ events = sa.Table(
     _one_of("level", Level),
     sa.Index("ix_events_item_id", "item_id", "id"),
     # Three of four events are an item's: they are found by item, or between a job's first and last event.
-    sa.Index("ix_events_job_id", "job_id", "id", sqlite_where=sa.text("item_id IS NULL"),
-             postgresql_where=sa.text("item_id IS NULL")),
+    sa.Index(
+        "ix_events_job_id",
+        "job_id",
+        "id",
+        sqlite_where=sa.text("item_id IS NULL"),
+        postgresql_where=sa.text("item_id IS NULL"),
+    ),
 )
 
 logs = sa.Table(
