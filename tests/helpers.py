@@ -66,10 +66,10 @@ def one_step(service: str = "work", *, lane: Lane | None = None, **step: Any) ->
 def chain(*services: str, follow: str = "all", **step: Any) -> Workflow:
     """Steps a, b, c… each after the one before."""
     letters = "abcdefghijkl"[: len(services)]
-    steps = [
-        Step(key=key, service=service, depends_on=letters[:n][-1:], follow=follow if n else "all", **step)
-        for n, (key, service) in enumerate(zip(letters, services, strict=True))
-    ]
+    steps: list[Step] = []
+    for key, name in zip(letters, services, strict=True):
+        before = tuple(step.key for step in steps[-1:])
+        steps.append(Step(key=key, service=name, depends_on=before, follow=follow if before else "all", **step))
     return named(*steps)
 
 
@@ -101,9 +101,7 @@ def admit(store: Store) -> None:
 
 def submitted(store: Store, workflow: Workflow | None = None, items: Any = 3, **options: Any) -> Submitted:
     """A job that runs: submitted and admitted. `items` may be a count."""
-    found = submit(
-        store, workflow or one_step(), items=keys(items) if isinstance(items, int) else items, **options
-    )
+    found = submit(store, workflow or one_step(), items=keys(items) if isinstance(items, int) else items, **options)
     admit(store)
     return found
 
@@ -244,10 +242,7 @@ def assert_counters(store: Store) -> None:
                 assert stage["returned"] == sum(bool(row["returned"]) for row in rows)
             fresh = [row for row in waiting if not row["returned"]]
             assert all(stage["low_seq"] < row["seq"] <= stage["high_seq"] for row in fresh), stage["key"]
-            held = {
-                row["item_id"]: row
-                for row in tx.rows(sa.select(leases).where(leases.c.stage_id == stage["id"]))
-            }
+            held = {row["item_id"]: row for row in tx.rows(sa.select(leases).where(leases.c.stage_id == stage["id"]))}
             leased = {row["id"]: row for row in rows if row["status"] in ("claimed", "running")}
             assert held.keys() == leased.keys(), stage["key"]
             for item_id, row in leased.items():
@@ -306,9 +301,7 @@ def run_job(
         return wait_for_job(store, job_id, until, timeout)
 
 
-def wait_for_job(
-    store: Store, job_id: int, until: Iterable[str] = JOB_FINISHED, timeout: float = 30.0
-) -> str:
+def wait_for_job(store: Store, job_id: int, until: Iterable[str] = JOB_FINISHED, timeout: float = 30.0) -> str:
     wanted = set(until)
     wait_until(lambda: status_of(store, job_id) in wanted, f"job {job_id} to be {sorted(wanted)}", timeout)
     return status_of(store, job_id)
