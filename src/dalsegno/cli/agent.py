@@ -48,6 +48,7 @@ def agent(
     logging.basicConfig(
         level=logging.DEBUG if least == "debug" else logging.INFO, handlers=[lines], force=True
     )
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     log = logging.getLogger("dalsegno.agent")
     with desk.store() as store:
         stopping = Stopping().install()

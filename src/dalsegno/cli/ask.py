@@ -54,8 +54,6 @@ def ask(
 
 def act_if_alone(store: Store) -> bool:
     """Do what an engine would do about commands, where there is none; False where there is."""
-    if store.shared and store.read(engine_alive):
-        return False
     try:
         release = store.hold_engine()
     except EngineAlreadyRunning:
@@ -63,6 +61,8 @@ def act_if_alone(store: Store) -> bool:
     try:
         # First what a killed process left under lease: no job can be paused or canceled around it.
         rescue_all(store, NOBODY, alone=not store.shared)
+        if store.read(engine_alive):
+            return False
         apply_pending(store)
         while cancel_some(store):
             pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,7 +126,7 @@ def _start(desk: Desk, engine: Engine) -> Engine | None:
     from dalsegno.errors import EngineAlreadyRunning
 
     logging.getLogger().setLevel(logging.INFO)  # what services say is kept with their items
-    remarks = logging.StreamHandler()
+    remarks = Remarks(desk)
     remarks.setLevel(logging.ERROR)
     logging.getLogger().addHandler(remarks)
     try:
@@ -133,6 +134,20 @@ def _start(desk: Desk, engine: Engine) -> Engine | None:
     except EngineAlreadyRunning as error:
         desk.say(f"Handed to the engine that runs already (process {error.details['pid']}).")
         return None
+
+
+class Remarks(logging.Handler):
+    """The engine's troubles in one line each; tracebacks are kept in the log, and shown with --debug."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self._desk = desk
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._desk.say(record.getMessage() if error is None else f"{record.getMessage()}: {error}")
+        if self._desk.debug and error is not None:
+            traceback.print_exception(error)
 
 
 def _follow(desk: Desk, store: Store, job_id: int, stopping: Stopping) -> JobProgress:
@@ -174,7 +189,8 @@ def _conclude(desk: Desk, last: JobProgress, stopping: Stopping, here: bool) -> 
     failed = sum(stage.failed for stage in last.stages)
     text = f"Job {last.job_id} {last.status.replace('_', ' ') if ended else 'is not finished'}"
     if failed:
-        text += f": {failed} items failed. See: dalsegno items {last.job_id} --state failed"
+        number = "1 item" if failed == 1 else f"{failed} items"
+        text += f": {number} failed. See: dalsegno items {last.job_id} --state failed"
     elif last.reason:
         text += f": {last.reason}"
     if last.status == "paused":

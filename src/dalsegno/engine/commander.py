@@ -5,6 +5,7 @@ Everything here locks the job first, then its stages, then items nobody has leas
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ from dalsegno.store.schema import COMMANDS, commands, items, jobs, lanes, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
 
 
 def request(
@@ -80,7 +83,14 @@ def apply_pending(store: Store) -> bool:
     """Apply every pending command in order; True when some must wait (a resume while its job still drains)."""
     last, waiting = 0, False
     while True:
-        outcome = store.write("command", lambda tx, last=last: _apply_next(tx, last))  # type: ignore[misc]
+        try:
+            outcome = store.write("command", lambda tx, last=last: _apply_next(tx, last))  # type: ignore[misc]
+        except DalSegnoError:
+            raise
+        except Exception as error:
+            logger.exception("a command failed; it is rejected so that the next ones are not held up")
+            text = f"{type(error).__name__}: {error}"[:2000]
+            outcome = store.write("reject", lambda tx, last=last, text=text: _reject_next(tx, last, text))  # type: ignore[misc]
         if outcome is None:
             return waiting
         last, applied = outcome
@@ -88,13 +98,7 @@ def apply_pending(store: Store) -> bool:
 
 
 def _apply_next(tx: Tx, after: int) -> tuple[int, bool] | None:
-    command = tx.row(
-        sa.select(commands)
-        .where(commands.c.status == CommandStatus.PENDING, commands.c.id > after)
-        .order_by(commands.c.id)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
+    command = tx.row(_next_command(after))
     if command is None:
         return None
     values: dict[str, Any] = {"status": CommandStatus.APPLIED, "applied_at": tx.now}
@@ -110,6 +114,28 @@ def _apply_next(tx: Tx, after: int) -> tuple[int, bool] | None:
     tx.conn.execute(sa.update(commands).where(commands.c.id == command["id"]).values(**values))
     tx.announce("applied")
     return command["id"], True
+
+
+def _reject_next(tx: Tx, after: int, error: str) -> tuple[int, bool] | None:
+    found = tx.conn.execute(_next_command(after).with_only_columns(commands.c.id)).scalar()
+    if found is None:
+        return None
+    tx.conn.execute(
+        sa.update(commands)
+        .where(commands.c.id == found)
+        .values(status=CommandStatus.REJECTED, applied_at=tx.now, error_code="internal_error", error_message=error)
+    )
+    return found, True
+
+
+def _next_command(after: int) -> sa.Select[Any]:
+    return (
+        sa.select(commands)
+        .where(commands.c.status == CommandStatus.PENDING, commands.c.id > after)
+        .order_by(commands.c.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
 
 
 def _apply(tx: Tx, command: sa.RowMapping) -> bool:

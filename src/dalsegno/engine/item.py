@@ -128,7 +128,7 @@ class Item:
         if fraction is not None:
             self.fraction = min(1.0, max(0.0, float(fraction)))
         if text is not None:
-            self.text = text[:500]
+            self.text = text.replace("\x00", "")[:500]
         self.progressed = True
 
     def phase(self, name: str) -> None:

@@ -11,6 +11,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from dalsegno.engine.item import Item
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.planner import advance
 from dalsegno.engine.submit import to_json
-from dalsegno.errors import DalSegnoError
+from dalsegno.errors import CommandRefused, DalSegnoError
 from dalsegno.model.backoff import Backoff
 from dalsegno.model.outcome import (
     Done,
@@ -53,6 +54,7 @@ ADVANCE_BATCH = 50
 MOST_JOBS = 200
 """Jobs whose progress is brought up to date in one go."""
 
+UNSTORABLE = "outcome_unstorable"
 SUCCEEDED = ItemStatus.SUCCEEDED.value
 
 Ended = tuple[Item, Outcome]
@@ -190,11 +192,15 @@ class Settler(Looper):
                     self._settle([pair])
                 return
             item, outcome = group[0]
-            if not item.writes:
+            logger.exception("the outcome of %r could not be stored", item)
+            text = ascii(f"{type(error).__name__}: {error}")
+            if item.writes:  # its own write failed: that is a failed attempt like any other
+                item.writes = ()
+                self._settle([(item, Retry(text, code=type(error).__name__))])
+            elif isinstance(outcome, Fail) and outcome.code == UNSTORABLE:
                 raise
-            logger.exception("what %r wrote with its success failed", item)
-            item.writes = ()
-            self._settle([(item, Retry(f"{type(error).__name__}: {error}", code=type(error).__name__))])
+            else:
+                self._settle([(item, Fail(text, code=UNSTORABLE))])
             return
         self._quiet |= done.quiet_jobs
         accepted = {row.id for row in done.accepted}
@@ -212,7 +218,8 @@ class Settler(Looper):
     def _follow_up(self) -> None:
         while self._pausing:
             job_id, reason, code = self._pausing[0]
-            self._store.write("pause", lambda tx, j=job_id, r=reason, c=code: self._pause_job(tx, j, r, c))  # type: ignore[misc]
+            with suppress(CommandRefused):  # the job ended in the meantime
+                self._store.write("pause", lambda tx, j=job_id, r=reason, c=code: self._pause_job(tx, j, r, c))  # type: ignore[misc]
             self._pausing.pop(0)
         while self._quiet:
             some = sorted(self._quiet)[:ADVANCE_BATCH]
@@ -229,12 +236,10 @@ class Settler(Looper):
         row = Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, ItemStatus.PENDING,
                       item.started_at, attempt=claimed.attempt, interruptions=claimed.interruptions)  # fmt: skip
         match outcome:
+            case Done(result) | Skip(_, result) if (unfit := _unfit(result)) is not None:
+                return self._decide(item, unfit, now)
             case Done(result):
-                try:
-                    text = to_json(result, "its result")
-                except DalSegnoError as error:
-                    return self._decide(item, Fail(str(error), error.code), now)
-                return row._replace(status=ItemStatus.SUCCEEDED, interruptions=0, result=text)
+                return row._replace(status=ItemStatus.SUCCEEDED, interruptions=0, result=to_json(result, "its result"))
             case Skip(reason, result):
                 return row._replace(
                     status=ItemStatus.SKIPPED, interruptions=0, result=to_json(result, "its result"),
@@ -324,8 +329,18 @@ def interrupted(row: Settled, reason: str, code: str, most: int) -> Settled:
     )  # fmt: skip
 
 
+def _unfit(result: Any) -> Fail | None:
+    """Why a result cannot be stored; it would fail the same way every time."""
+    try:
+        to_json(result, "its result")
+    except DalSegnoError as error:
+        return Fail(str(error), error.code)
+    return None
+
+
 def _text(error: str) -> str:
-    return error.replace("\x00", "\ufffd")[:4000]
+    """Text that both databases take: no NUL, no half characters."""
+    return error.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:4000]
 
 
 def _groups(batch: list[Ended]) -> Iterable[list[Ended]]:

@@ -267,11 +267,24 @@ def number_items(specs: Iterable[Any], start: int = 1) -> Iterator[NewItem]:
             key, params = spec
         else:
             raise InputInvalid(problem=f"An item is a key, (key, params) or a mapping, not {type(spec).__name__}.")
-        if not isinstance(key, str) or not key or len(key) > MAX_KEY or "\x00" in key:
+        if not isinstance(key, str) or not key or len(key) > MAX_KEY or not _storable(key):
             raise InputInvalid(problem=f"An item's key is a text of 1 to {MAX_KEY} characters, not {key!r:.80}.")
         if params is not None and not isinstance(params, Mapping):
             raise InputInvalid(problem=f'The params of item "{key}" must be a mapping, not {type(params).__name__}.')
         yield NewItem(seq, key, to_json(params, f'the params of item "{key}"') if params else None)
+
+
+def _storable(text: str) -> bool:
+    """Both databases take any text but NUL and half characters."""
+    if "\x00" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def to_json(value: Any, what: str) -> str | None:

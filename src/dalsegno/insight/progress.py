@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dalsegno.insight.jobs import JobDetail, job_detail
 from dalsegno.model.records import StageRecord
-from dalsegno.model.states import STAGE_FINISHED, JobStatus
+from dalsegno.model.states import STAGE_FINISHED, JobStatus, StageStatus
 from dalsegno.store.store import Tx
 
 
@@ -74,7 +74,7 @@ def _stage(stage: StageRecord, expected: int | None, now: datetime) -> StageProg
     if stage.started_at is not None and done:
         spent = ((stage.finished_at or now) - stage.started_at).total_seconds()
         rate = done / spent if spent > 0 else None
-    if rate and expected is not None and not finished:
+    if rate and expected is not None and stage.status == StageStatus.RUNNING:
         left = (expected - done) / rate
     return StageProgress(
         stage.key, stage.service, stage.status, done, expected, stage.failed, min(1.0, fraction), rate, left,
@@ -90,7 +90,7 @@ def _reason(detail: JobDetail, now: datetime) -> str | None:
         case JobStatus.QUEUED if job.scheduled_at is not None and job.scheduled_at > now:
             return f"scheduled for {job.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
         case JobStatus.QUEUED if lane.held_at is not None:
-            return f'lane "{lane.name}" is held: {lane.held_reason} (by {lane.held_by})'
+            return f'lane "{lane.name}" is held: {lane.held_reason} (by {lane.held_by}); resume its paused job'
         case JobStatus.QUEUED if lane.max_active is not None:
             return f'waiting for its turn: lane "{lane.name}" takes {lane.max_active} at a time'
         case _ if job.cancel_requested_at is not None:
