@@ -131,9 +131,7 @@ def playlist(item: Item) -> Any:
 @playlist.plan
 def tracks(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     """One playlist. Notes arrive in the order they were verified; their names put them in order."""
-    verified = sorted(
-        (upstream.result for upstream in plan.upstream()), key=lambda result: str(result["path"])
-    )
+    verified = sorted((upstream.result for upstream in plan.upstream()), key=lambda result: str(result["path"]))
     kept = [{name: result[name] for name in ("path", "title", "seconds")} for result in verified]
     yield "scale.m3u8", {"tracks": kept}
 

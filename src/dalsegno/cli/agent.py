@@ -25,7 +25,7 @@ def agent(
     The first signal lets running items finish, up to DRAIN_SEC; a second one leaves at once. Nothing
     is lost. On PostgreSQL many agents share the work; on SQLite there is one.
 
-    [bold]Example[/bold]
+    **Example**
 
     dalsegno agent --services mystudio.services --database postgresql://studio@db/dalsegno
     """
@@ -40,14 +40,10 @@ def agent(
     settings = desk.settings
     toolbox = open_toolbox([*settings.services, *(services or ())], builtin=builtin)
     if not toolbox.services:
-        raise InputInvalid(
-            problem="No services to offer. Name a module with --services or SERVICES in dalsegno.env."
-        )
+        raise InputInvalid(problem="No services to offer. Name a module with --services or SERVICES in dalsegno.env.")
     lines = JsonLines(secrets=settings.secrets())
     lines.setLevel({"warn": "WARNING"}.get(least, least.upper()))
-    logging.basicConfig(
-        level=logging.DEBUG if least == "debug" else logging.INFO, handlers=[lines], force=True
-    )
+    logging.basicConfig(level=logging.DEBUG if least == "debug" else logging.INFO, handlers=[lines], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     log = logging.getLogger("dalsegno.agent")
     with desk.store() as store:

@@ -16,7 +16,7 @@ from dalsegno.cli.exits import HELP
 app = typer.Typer(
     name="dalsegno",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=HELP,
@@ -33,7 +33,7 @@ def root(
 ) -> None:
     """Durable jobs that always continue from the mark.
 
-    Start with [bold]dalsegno run scale[/bold]; end it with Ctrl-C or pull the plug, and run it again.
+    Start with **dalsegno run scale**; end it with Ctrl-C or pull the plug, and run it again.
     """
     context.obj = Desk(database, env_file, as_json, debug)
 

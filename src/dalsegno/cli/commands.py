@@ -39,15 +39,13 @@ def resume(
     job_id: JobId,
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a setting of the job's snapshot. Repeatable."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the job's snapshot. Repeatable."),
     ] = None,
     wait: Wait = 10.0,
 ) -> None:
     """Let a paused job go on, with what was interrupted first.
 
-    [bold]Example[/bold]
+    **Example**
 
     dalsegno resume 3 --set LIBRARY_ROOT=/mnt/bigger
     """
@@ -68,9 +66,7 @@ def cancel(desk: Desk, job_id: JobId, wait: Wait = 10.0) -> None:
 def priority(
     desk: Desk,
     job_id: JobId,
-    number: Annotated[
-        int, typer.Argument(metavar="N", help="Smaller runs first; the default of a job is 100.")
-    ],
+    number: Annotated[int, typer.Argument(metavar="N", help="Smaller runs first; the default of a job is 100.")],
     wait: Wait = 10.0,
 ) -> None:
     """Change when a job gets its turn."""
@@ -99,9 +95,7 @@ def _ask(desk: Desk, kind: str, done: str, wait: float, **target: Any) -> None:
         record = ask(store, kind, wait=wait, **target)
     if record.status == CommandStatus.REJECTED:
         details = {"command": record.id}
-        report(
-            record.error_code or "rejected", record.error_message or "Refused.", details, as_json=desk.as_json
-        )
+        report(record.error_code or "rejected", record.error_message or "Refused.", details, as_json=desk.as_json)
         raise typer.Exit(exits.BAD_INPUT)
     pending = record.status == CommandStatus.PENDING
     text = "Asked for; the engine has not applied it yet, and will." if pending else f"{done}."

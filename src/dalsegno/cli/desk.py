@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 PANEL = "Common options"
 Database = Annotated[
     str | None,
-    typer.Option(
-        help="Database URL, before DATABASE_URL of the settings.", rich_help_panel=PANEL, metavar="URL"
-    ),
+    typer.Option(help="Database URL, before DATABASE_URL of the settings.", rich_help_panel=PANEL, metavar="URL"),
 ]
 EnvFile = Annotated[
     Path | None,
-    typer.Option(
-        help="Settings file (default: dalsegno.env, if it is there).", rich_help_panel=PANEL, metavar="FILE"
-    ),
+    typer.Option(help="Settings file (default: dalsegno.env, if it is there).", rich_help_panel=PANEL, metavar="FILE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.", rich_help_panel=PANEL)]
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.", rich_help_panel=PANEL)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=PANEL)]
 COMMON = {"database": Database, "env_file": EnvFile, "as_json": AsJson, "debug": Debug}
 
 
@@ -81,9 +77,7 @@ class Desk:
         """For what was asked; a pipe gets lines as long as they are."""
         from rich.console import Console
 
-        return Console(
-            highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160
-        )
+        return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
 
     @property
     def aside(self) -> Console:

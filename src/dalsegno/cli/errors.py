@@ -32,9 +32,7 @@ def exit_code_for(error: Exception, *, as_json: bool, debug: bool) -> int:
         return exits.code_of(error)
     kept = _keep(error)
     message = f"Something unexpected went wrong ({type(error).__name__}: {error}). Nothing finished is lost."
-    where = (
-        f"\nThe details are in {kept}; --debug shows them here." if kept else "\n--debug shows the details."
-    )
+    where = f"\nThe details are in {kept}; --debug shows them here." if kept else "\n--debug shows the details."
     report("unexpected", message + where, {"log": str(kept) if kept else None}, as_json=as_json)
     return exits.UNEXPECTED
 

@@ -23,7 +23,7 @@ OF_STATUS = {
     "paused": PAUSED,
 }
 
-HELP = """[bold]Exit codes[/bold]
+HELP = """**Exit codes**
 
 0 done · 1 unexpected error · 2 bad usage or input · 3 completed with errors · 4 failed · 5 canceled ·
 6 paused · 7 database unavailable, or taken by another engine ·

@@ -29,7 +29,7 @@ def items(
 ) -> None:
     """List the items of a job, stage by stage.
 
-    [bold]Example[/bold]
+    **Example**
 
     dalsegno items 3 --state failed,interrupted
     """
@@ -40,9 +40,7 @@ def items(
 
     wanted = choices(state, ItemStatus, "item state")
     with desk.store() as store:
-        lines = store.read(
-            lambda tx: list_items(tx, job_id, stage=stage, state=wanted, after=after, limit=limit)
-        )
+        lines = store.read(lambda tx: list_items(tx, job_id, stage=stage, state=wanted, after=after, limit=limit))
 
     def show(console: Console) -> None:
         if not lines:
@@ -99,8 +97,6 @@ def _show(console: Console, detail: ItemDetail) -> None:
         if value is not None:
             console.print(f"  {name}: {escaped(value)}", style="dim")
     for file in detail.artifacts:
-        console.print(
-            f"  {file.kind}: {escaped(file.key)} ({file.size_bytes:,} bytes, sha256 {file.checksum[:12]}…)"
-        )
+        console.print(f"  {file.kind}: {escaped(file.key)} ({file.size_bytes:,} bytes, sha256 {file.checksum[:12]}…)")
     for event in detail.events:
         console.print("  " + event_text(event), markup=False)

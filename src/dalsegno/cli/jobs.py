@@ -100,9 +100,7 @@ def _show(console: Console, detail: JobDetail, progress: JobProgress) -> None:
         "scheduled": moment(job.scheduled_at),
         "took": span(job.started_at, job.finished_at),
     }
-    console.print(
-        "  " + " · ".join(f"{key} {escaped(value)}" for key, value in facts.items() if value), style="dim"
-    )
+    console.print("  " + " · ".join(f"{key} {escaped(value)}" for key, value in facts.items() if value), style="dim")
     for label, values in (("parameters", (job.options or {}).get("params")), ("overrides", job.overrides)):
         if values:
             console.print(f"  {label} {escaped(values)}", style="dim")

@@ -24,9 +24,7 @@ app = typer.Typer()
 LOOK_EVERY = 0.1
 Param = Annotated[
     list[str] | None,
-    typer.Option(
-        "--param", "-p", metavar="KEY=VALUE", help="A parameter; the value may be JSON. Repeatable."
-    ),
+    typer.Option("--param", "-p", metavar="KEY=VALUE", help="A parameter; the value may be JSON. Repeatable."),
 ]
 Priority = Annotated[int, typer.Option(help="Smaller runs first, among all jobs.")]
 ItemsFile = Annotated[
@@ -47,7 +45,7 @@ def run(
     priority: Priority = 100,
     items: ItemsFile = None,
     services: Modules = None,
-    fresh: Annotated[bool, typer.Option(help="Start a new job even if the same one is unfinished.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start a new job even if the same one is unfinished.")] = False,
 ) -> None:
     """Run one job here, with its progress, until it has ended.
 
@@ -55,7 +53,7 @@ def run(
     another engine already works on the database file, the job is handed to it and followed. Ctrl-C lets
     running items finish; a second Ctrl-C leaves at once.
 
-    [bold]Examples[/bold]
+    **Examples**
 
     dalsegno run scale
 
@@ -81,9 +79,7 @@ def run(
         finally:
             if engine is not None:
                 if stopping.asked:
-                    desk.say(
-                        f"Stopping; what runs may finish, up to {settings.drain_sec:g} s. Again: leave now."
-                    )
+                    desk.say(f"Stopping; what runs may finish, up to {settings.drain_sec:g} s. Again: leave now.")
                 engine.stop()
         last = _last_look(store, job_id) or last
     _conclude(desk, last, stopping, engine is not None)
@@ -111,9 +107,7 @@ def _submit(
     if submitted.created:
         desk.say(f"Job {job_id}: {workflow.name}")
         return job_id
-    act_if_alone(
-        store
-    )  # a crash may have left it paused, by its lane's policy: that shows only once it is recovered
+    act_if_alone(store)  # a crash may have left it paused, by its lane's policy: that shows only once it is recovered
     status = store.read(lambda tx: job_detail(tx, job_id)).job.status
     desk.say(f"Job {job_id}: {workflow.name}, continued from the mark")
     if status in (JobStatus.PAUSED, JobStatus.PAUSE_REQUESTED):
@@ -127,7 +121,7 @@ def _start(desk: Desk, engine: Engine) -> Engine | None:
 
     logging.getLogger().setLevel(logging.INFO)  # what services say is kept with their items
     remarks = Remarks(desk)
-    remarks.setLevel(logging.ERROR)
+    remarks.setLevel(logging.WARNING)
     logging.getLogger().addHandler(remarks)
     try:
         return engine.start()
@@ -137,15 +131,21 @@ def _start(desk: Desk, engine: Engine) -> Engine | None:
 
 
 class Remarks(logging.Handler):
-    """The engine's troubles in one line each; tracebacks are kept in the log, and shown with --debug."""
+    """The engine's troubles, each said once; tracebacks are kept in the log, and shown with --debug."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self._desk = desk
+        self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        self._desk.say(record.getMessage() if error is None else f"{record.getMessage()}: {error}")
+        text = record.getMessage() if error is None else f"{record.getMessage()}: {error}"
+        # A database that is away troubles every loop of the engine: "claimer waits: …", "settler waits: …".
+        trouble = text.partition(": ")[2] or text
+        if trouble not in self._said:
+            self._said.add(trouble)
+            self._desk.say(text)
         if self._desk.debug and error is not None:
             traceback.print_exception(error)
 
@@ -196,8 +196,6 @@ def _conclude(desk: Desk, last: JobProgress, stopping: Stopping, here: bool) -> 
     if last.status == "paused":
         text += ". Run the same command to go on."
     if not ended:
-        text += (
-            "; run the same command to go on from the mark." if here else "; the engine that has it goes on."
-        )
+        text += "; run the same command to go on from the mark." if here else "; the engine that has it goes on."
     desk.answer({"job": last, "exit_code": code}, lambda console: console.print(text, markup=False))
     raise typer.Exit(code)

@@ -22,12 +22,10 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what co
 
 
 @command(app, "events")
-def events(
-    desk: Desk, job: OfJob = None, item: OfItem = None, follow: Follow = False, limit: Limit = 50
-) -> None:
+def events(desk: Desk, job: OfJob = None, item: OfItem = None, follow: Follow = False, limit: Limit = 50) -> None:
     """Show the last events, oldest first. As JSON: one object a line.
 
-    [bold]Example[/bold]
+    **Example**
 
     dalsegno events --job 3 --follow --json
     """
@@ -50,9 +48,7 @@ def events(
 def event_text(event: EventRecord) -> str:
     from dalsegno.cli.words import clock_time
 
-    about = [
-        f"{name} {number}" for name, number in (("job", event.job_id), ("item", event.item_id)) if number
-    ]
+    about = [f"{name} {number}" for name, number in (("job", event.job_id), ("item", event.item_id)) if number]
     said = [event.message] if event.message else []
     if event.data:
         said.append(json.dumps(event.data, ensure_ascii=False))

@@ -20,9 +20,7 @@ def submit(
     priority: Priority = 100,
     items: ItemsFile = None,
     services: Modules = None,
-    at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not before this ISO time (local, or +02:00).")
-    ] = None,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="Not before this ISO time (local, or +02:00).")] = None,
     dedupe: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="Answer with the unfinished job that has this key, if there is."),
@@ -31,7 +29,7 @@ def submit(
 ) -> None:
     """Store a job and return at once. A running engine picks it up; otherwise the next one does.
 
-    [bold]Examples[/bold]
+    **Examples**
 
     dalsegno submit scale -p notes=12 --priority 10
 

@@ -61,10 +61,7 @@ def open_toolbox(modules: Iterable[str], *, builtin: bool = True) -> Toolbox:
     found = [_import(name) for name in dict.fromkeys((*(BUILTIN if builtin else ()), *modules))]
     services = Services(service for module in found for service in services_in(module))
     workflows = {
-        value.name: value.check()
-        for module in found
-        for value in vars(module).values()
-        if isinstance(value, Workflow)
+        value.name: value.check() for module in found for value in vars(module).values() if isinstance(value, Workflow)
     }
     return Toolbox(list(services), workflows)
 

@@ -22,14 +22,17 @@ def apply(
     desk: Desk,
     file: Annotated[Path, typer.Argument(help="A workflow as JSON.")],
     services: Modules = None,
-    check_services: Annotated[bool, typer.Option(help="Refuse services that are not known here.")] = False,
+    check_services: Annotated[
+        bool, typer.Option("--check-services", help="Refuse services that are not known here.")
+    ] = False,
 ) -> None:
     """Check a workflow and store it. A stored version never changes: a changed workflow needs a new version.
 
-    [bold]Example of a file[/bold]
+    **Example of a file**
 
-    {"name": "album", "steps": [{"key": "fetch", "service": "download"},
-    {"key": "tag", "service": "tagger", "depends_on": \\["fetch"], "follow": "each"}]}
+        {"name": "album", "version": 1, "steps": [
+          {"key": "fetch", "service": "download"},
+          {"key": "tag", "service": "tagger", "depends_on": ["fetch"], "follow": "each"}]}
     """
     from dalsegno.cli.toolbox import open_toolbox
     from dalsegno.engine.submit import apply_workflow

@@ -41,9 +41,7 @@ def cursor_of(event: EventRecord) -> Cursor:
     return Cursor(event.tx, event.id)
 
 
-def latest(
-    tx: Tx, *, job_id: int | None = None, item_id: int | None = None, limit: int = 50
-) -> list[EventRecord]:
+def latest(tx: Tx, *, job_id: int | None = None, item_id: int | None = None, limit: int = 50) -> list[EventRecord]:
     """The last events a tail could have seen, oldest first: `tail` from the last of them misses nothing."""
     query = (
         sa.select(events)
@@ -56,14 +54,10 @@ def latest(
 
 def events_of_item(tx: Tx, item_id: int, limit: int = 1000) -> list[EventRecord]:
     """An item's timeline."""
-    return _records(
-        tx, sa.select(events).where(events.c.item_id == item_id).order_by(events.c.id).limit(limit)
-    )
+    return _records(tx, sa.select(events).where(events.c.item_id == item_id).order_by(events.c.id).limit(limit))
 
 
-def _about(
-    query: sa.Select[tuple[object]], job_id: int | None, item_id: int | None
-) -> sa.Select[tuple[object]]:
+def _about(query: sa.Select[tuple[object]], job_id: int | None, item_id: int | None) -> sa.Select[tuple[object]]:
     if job_id is not None:
         query = query.where(events.c.job_id == job_id)
     if item_id is not None:

@@ -54,12 +54,7 @@ def list_items(
         # Counters say where nothing is to be found: a million done items are not walked for one that failed.
         if row["seq"] < start_stage or not any(row[name] for name in wanted) or len(found) >= limit:
             continue
-        query = (
-            sa.select(items)
-            .where(items.c.stage_id == row["id"])
-            .order_by(items.c.seq)
-            .limit(limit - len(found))
-        )
+        query = sa.select(items).where(items.c.stage_id == row["id"]).order_by(items.c.seq).limit(limit - len(found))
         if row["seq"] == start_stage:
             query = query.where(items.c.seq > start_seq)
         if state:

@@ -86,9 +86,7 @@ def _counts(tx: Tx, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
     counts = {job_id: dict.fromkeys(map(str, names), 0) for job_id in job_ids}
     if job_ids:
         sums = [sa.func.sum(stages.c[name]).label(str(name)) for name in names]
-        query = (
-            sa.select(stages.c.job_id, *sums).where(stages.c.job_id.in_(job_ids)).group_by(stages.c.job_id)
-        )
+        query = sa.select(stages.c.job_id, *sums).where(stages.c.job_id.in_(job_ids)).group_by(stages.c.job_id)
         for row in tx.rows(query):
             counts[row["job_id"]] = {str(name): int(row[str(name)]) for name in names}
     return counts

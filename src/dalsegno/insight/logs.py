@@ -37,9 +37,7 @@ def list_logs(
 class LogTail:
     """Follows the log. Each look reads a little of the past again, for lines that were committed late."""
 
-    def __init__(
-        self, *, job_id: int | None = None, item_id: int | None = None, level: str | None = None
-    ) -> None:
+    def __init__(self, *, job_id: int | None = None, item_id: int | None = None, level: str | None = None) -> None:
         self._query = _about(job_id, item_id, level).order_by(logs.c.id)
         self._tops: deque[int] = deque([0], maxlen=OVERLAP)
         self._seen: set[int] = set()

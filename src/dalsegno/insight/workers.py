@@ -24,13 +24,8 @@ def list_processes(tx: Tx) -> list[ProcessLine]:
     by_process: dict[int, list[WorkerRecord]] = {}
     for row in tx.rows(sa.select(workers).order_by(workers.c.service, workers.c.id)):
         by_process.setdefault(row["process_id"], []).append(WorkerRecord.model_validate(dict(row)))
-    found = [
-        ProcessRecord.model_validate(dict(row))
-        for row in tx.rows(sa.select(processes).order_by(processes.c.id))
-    ]
-    return [
-        ProcessLine(process, process.lease_until > now, by_process.get(process.id, [])) for process in found
-    ]
+    found = [ProcessRecord.model_validate(dict(row)) for row in tx.rows(sa.select(processes).order_by(processes.c.id))]
+    return [ProcessLine(process, process.lease_until > now, by_process.get(process.id, [])) for process in found]
 
 
 def list_nodes(tx: Tx) -> list[NodeRecord]:
