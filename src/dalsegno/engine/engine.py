@@ -26,7 +26,7 @@ from dalsegno.engine.settler import Rules, Settler
 from dalsegno.engine.waiting import wait_for_job
 from dalsegno.errors import DalSegnoError
 from dalsegno.model.backoff import Backoff
-from dalsegno.model.outcome import Interrupted
+from dalsegno.model.outcome import Interrupted, Release
 from dalsegno.model.states import JobStatus
 from dalsegno.store.schema import jobs
 
@@ -127,15 +127,16 @@ class Engine:
         deadline = time.monotonic() + limit
         self._claimer.draining = True
         self._claimer.closed()
-        while time.monotonic() < deadline and not self._quiet():
-            time.sleep(0.01)
-        clean = self._quiet()
+        self._drain(deadline)
         for loop in (self._claimer, self._planner, self._scheduler, self._commander, self._rescuer):
             loop.stop(timeout=5)
+        # A claim that was under way when we looked has arrived by now: give it back, and let finish what it began.
+        for pool in self.pools.values():
+            self._give_back(pool)
+        clean = self._drain(deadline)
         for pool in self.pools.values():
             pool.stop()
-            for item in pool.take_back(_everything):
-                self._settler.put(item, Interrupted("shutting down", "stopped"))
+            self._give_back(pool)
             for item in list(pool.running.values()):
                 item.cancelled = True
                 self._loop.cancel(item)
@@ -171,6 +172,16 @@ class Engine:
         loops: list[Looper] = [self._heart, self._settler, self._claimer, self._planner, self._scheduler]
         loops += [self._commander, self._rescuer]
         return [*loops, self._logs] if self._logs is not None else loops
+
+    def _drain(self, deadline: float) -> bool:
+        while time.monotonic() < deadline and not self._quiet():
+            time.sleep(0.01)
+        return self._quiet()
+
+    def _give_back(self, pool: Pool) -> None:
+        """Never begun, so it costs nothing."""
+        for item in pool.take_back(_everything):
+            self._settler.put(item, Release("shutting down"))
 
     def _quiet(self) -> bool:
         return not self._settler.in_hand() and not self._settler.unsettled()

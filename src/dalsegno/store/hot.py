@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
 
+class Raced(Exception):
+    """Another transaction got there first: roll back and run this one again."""
+
+
 class Claimed(NamedTuple):
     """An item as its new lease holder sees it. `params` is still JSON text: most services never look."""
 

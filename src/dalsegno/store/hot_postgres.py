@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import psycopg
 
 from dalsegno.errors import InputInvalid
 from dalsegno.model.states import ItemStatus
-from dalsegno.store.hot import Accepted, Claimed, Delta, Event, Hot, NewItem, Settled, Settlement
+from dalsegno.store.hot import Accepted, Claimed, Delta, Event, Hot, NewItem, Raced, Settled, Settlement
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
@@ -30,17 +31,16 @@ SET LOCAL enable_mergejoin = off
 """
 
 OPEN_STAGES = """
-SELECT id, ready
+SELECT id, ready, returned, low_seq, high_seq
 FROM stages
 WHERE service = %s AND claimable
 ORDER BY priority, order_seq, id
 LIMIT %s
 """
 
-# The stage's row lock is what makes a range of numbers ours. Stages are locked in order of id, so claims and
-# settles cannot wait for each other in a circle.
+# Stages are locked in order of id, so claims and settles cannot wait for each other in a circle.
 LOCK_STAGES = """
-SELECT id, ready, returned, low_seq, high_seq, priority, order_seq
+SELECT id, ready, returned, low_seq, high_seq
 FROM stages
 WHERE id = ANY(%s) AND claimable
 ORDER BY id
@@ -83,6 +83,7 @@ WITH moved AS (
         WHERE stage_id = %(stage)s AND returned
         ORDER BY seq
         LIMIT %(limit)s
+        FOR UPDATE SKIP LOCKED
     )
     RETURNING items.id, items.stage_id, items.job_id, items.seq, items.key, items.lease, items.attempt,
               items.interruptions, items.forced, items.parent_id, items.params::text AS params
@@ -263,74 +264,106 @@ WHERE id = %s
 SAFE_TX = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
+@dataclass(slots=True)
+class Share:
+    """What one claim takes from one stage."""
+
+    id: int
+    back: int
+    fresh: int
+    mark: int
+    """The low-water mark as it was when the claim began."""
+    low: int
+    high: int
+
+
+def _seq(item: Claimed) -> int:
+    return item.seq
+
+
 class PostgresHot(Hot):
     def __init__(self, channel: str = "dalsegno_wake") -> None:
         self.channel = channel
 
     def claim(self, tx: Tx, service: str, process_id: int, want: int) -> list[Claimed]:
+        """Items first, stages last: settles need a stage's row too, and would wait for the whole claim otherwise.
+
+        That two claims of one stage took the same range shows when its mark has moved; the loser starts over, and then
+        locks first so that it cannot lose again.
+        """
         raw = tx.raw
-        enough = 0
-        wanted = []
-        for stage_id, ready in raw.execute(OPEN_STAGES, (service, want)).fetchall():
-            wanted.append(stage_id)
-            enough += ready
-            if enough >= want:
-                break
-        if not wanted:
+        shares = self._shares(raw, service, want, lock=tx.attempt > 1)
+        if not shares:
             return []
-        locked = raw.execute(LOCK_STAGES, (wanted,)).fetchall()
-        locked.sort(key=lambda stage: (stage[5], stage[6], stage[0]))
         claimed: list[Claimed] = []
-        place = {}
-        shares = []
-        left = want
         common = {"process": process_id, "now": tx.now}
-        for place_no, (stage_id, ready, returned, low, high, _, _) in enumerate(locked):
-            place[stage_id] = place_no
-            back, fresh = min(returned, left), 0
-            if back:
-                rows = raw.execute(CLAIM_RETURNED, {**common, "stage": stage_id, "limit": back}).fetchall()
+        for share in shares:
+            if share.back:
+                rows = raw.execute(CLAIM_RETURNED, {**common, "stage": share.id, "limit": share.back}).fetchall()
                 claimed += map(Claimed._make, rows)
-                left -= back
-            fresh = min(ready - returned, left)
-            left -= fresh
-            shares.append([stage_id, back, fresh, low, high])
+                share.back = len(rows)
         claimed += self._claim_fresh(raw, shares, common)
-        taken = dict.fromkeys(place, 0)
+        marks = {row[0]: row for row in raw.execute(LOCK_STAGES, ([share.id for share in shares],)).fetchall()}
+        taken = dict.fromkeys(marks, 0)
         for item in claimed:
-            taken[item.stage_id] += 1
+            taken[item.stage_id] = taken.get(item.stage_id, 0) + 1
+        for share in shares:
+            mark = marks.get(share.id)
+            if mark is None or mark[3] != share.mark or mark[1] < taken[share.id] or mark[2] < share.back:
+                raise Raced
         raw.execute(
             STAGES_CLAIMED,
             (
-                [share[0] for share in shares],
-                [taken[share[0]] for share in shares],
-                [share[1] for share in shares],
-                [share[3] for share in shares],
+                [share.id for share in shares],
+                [taken[share.id] for share in shares],
+                [share.back for share in shares],
+                [share.low for share in shares],
             ),
         )
-        claimed.sort(key=lambda item: (place[item.stage_id], item.seq))
+        if len(shares) > 1:
+            place = {share.id: number for number, share in enumerate(shares)}
+            claimed.sort(key=lambda item: (place[item.stage_id], item.seq))
+        else:
+            claimed.sort(key=_seq)
         return claimed
 
-    def _claim_fresh(self, raw: Any, shares: list[list[int]], common: dict[str, Any]) -> list[Claimed]:
+    def _shares(self, raw: Any, service: str, want: int, *, lock: bool) -> list[Share]:
+        """How many items to take from which stages, in the global order."""
+        rows = raw.execute(OPEN_STAGES, (service, want)).fetchall()
+        if lock and rows:
+            locked = {row[0]: row for row in raw.execute(LOCK_STAGES, ([row[0] for row in rows],)).fetchall()}
+            rows = [locked[row[0]] for row in rows if row[0] in locked]
+        shares = []
+        left = want
+        for stage_id, ready, returned, low, high in rows:
+            if left <= 0:
+                break
+            back = min(returned, left)
+            fresh = min(ready - returned, left - back)
+            left -= back + fresh
+            shares.append(Share(stage_id, back, fresh, low, low, high))
+        return shares
+
+    def _claim_fresh(self, raw: Any, shares: list[Share], common: dict[str, Any]) -> list[Claimed]:
         """Take each stage's share from above its low-water mark. More than one round only where numbers are missing."""
         claimed: list[Claimed] = []
-        while ranges := [share for share in shares if share[2] > 0 and share[3] < share[4]]:
-            tops = [min(low + fresh, high) for _, _, fresh, low, high in ranges]
+        while open_ := [share for share in shares if share.fresh > 0 and share.low < share.high]:
+            tops = [min(share.low + share.fresh, share.high) for share in open_]
             rows = raw.execute(
                 CLAIM_FRESH,
                 {
                     **common,
-                    "stages": [share[0] for share in ranges],
-                    "lows": [share[3] for share in ranges],
+                    "stages": [share.id for share in open_],
+                    "lows": [share.low for share in open_],
                     "highs": tops,
                 },
             ).fetchall()
             got: dict[int, int] = {}
             for row in rows:
                 got[row[1]] = got.get(row[1], 0) + 1
-            for share, top in zip(ranges, tops, strict=True):
-                share[2] -= got.get(share[0], 0)
-                share[3] = top
+            for share, top in zip(open_, tops, strict=True):
+                share.fresh -= got.get(share.id, 0)
+                share.low = top
             claimed += map(Claimed._make, rows)
         return claimed
 

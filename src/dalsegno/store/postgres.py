@@ -17,6 +17,7 @@ from psycopg import sql
 from dalsegno import faults
 from dalsegno.clock import Clock
 from dalsegno.errors import DalSegnoError, DatabaseFull, DatabaseReadOnly, DatabaseUnavailable
+from dalsegno.store.hot import Raced
 from dalsegno.store.hot_postgres import ONLY_BY_INDEX, PostgresHot
 from dalsegno.store.store import Store, Tx
 
@@ -56,8 +57,8 @@ class PostgresStore(Store):
         for attempt in range(1, TRIES + 1):
             try:
                 with self._connected() as conn:
-                    result, topics = self._transact(conn, name, work)
-            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected) as error:
+                    result, topics = self._transact(conn, name, work, attempt)
+            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, Raced) as error:
                 if attempt == TRIES:
                     raise DatabaseUnavailable(problem=str(error).strip()) from error
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))
@@ -89,11 +90,11 @@ class PostgresStore(Store):
     def hold_engine(self) -> Callable[[], None]:
         return lambda: None
 
-    def _transact(self, conn: sa.Connection, name: str, work: Callable[[Tx], T]) -> tuple[T, set[str]]:
+    def _transact(self, conn: sa.Connection, name: str, work: Callable[[Tx], T], attempt: int) -> tuple[T, set[str]]:
         raw: Any = conn.connection.driver_connection
         raw.execute(ONLY_BY_INDEX)
         try:
-            tx = Tx(conn, self.hot, self.clock.now())
+            tx = Tx(conn, self.hot, self.clock.now(), attempt)
             try:
                 result = work(tx)
             except sa.exc.DBAPIError as error:

@@ -26,13 +26,14 @@ T = TypeVar("T")
 class Tx:
     """One transaction."""
 
-    __slots__ = ("announced", "conn", "hot", "now", "raw")
+    __slots__ = ("announced", "attempt", "conn", "hot", "now", "raw")
 
-    def __init__(self, conn: sa.Connection, hot: Hot, now: datetime) -> None:
+    def __init__(self, conn: sa.Connection, hot: Hot, now: datetime, attempt: int = 1) -> None:
         self.conn = conn
         self.raw: Any = conn.connection.driver_connection
         self.hot = hot
         self.now = now
+        self.attempt = attempt
         self.announced: set[str] = set()
 
     def announce(self, topic: str) -> None:
