@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.hot import Delta, Event, NewItem
-from dalsegno.store.schema import items, leases, stages
+from dalsegno.store.schema import items, jobs, leases, stages
 
 if TYPE_CHECKING:
     from dalsegno.engine.item import Item
@@ -34,6 +34,9 @@ def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> None:
         sa.select(stages.c.job_id, stages.c.service, stages.c.high_seq).where(stages.c.id == stage_id).with_for_update()
     )
     assert stage is not None
+    canceling = sa.select(jobs.c.cancel_requested_at).where(jobs.c.id == stage["job_id"])
+    if tx.conn.execute(canceling).scalar() is not None:
+        return  # what still finishes counts, and nothing follows from it
     rows = [
         NewItem(stage["high_seq"] + number, item.key, None, item.id, _hash(result))
         for number, (item, result) in enumerate(parents, 1)

@@ -45,7 +45,7 @@ _STAGES = (
     sa.select(
         stages.c.id, stages.c.job_id, stages.c.key, stages.c.seq, stages.c.service, stages.c.status,
         stages.c.depends_on, stages.c.follow, stages.c.on_failure, stages.c.planned, stages.c.pending,
-        LEASED.label("leased"), stages.c.failed, stages.c.interrupted,
+        LEASED.label("leased"), stages.c.failed, stages.c.interrupted, stages.c.last_error,
     )
     .where(stages.c.job_id.in_(sa.bindparam("ids", expanding=True)))
     .order_by(stages.c.id)
@@ -93,6 +93,8 @@ def _advance(tx: Tx, job: sa.RowMapping, rows: list[sa.RowMapping], events: list
     for change in changes:
         if change.id is None:
             values |= _job_values(tx, job["id"], change, events)
+            if change.status == JobStatus.FAILED:
+                values |= _reason(rows, status)
         else:
             _move_stage(tx, by_id[change.id], change, status[change.id], events)
             status[change.id] = change.status
@@ -115,6 +117,13 @@ def _move_stage(tx: Tx, stage: sa.RowMapping, change: Change, source: str, event
         tx.announce(f"work:{stage['service']}" if stage["planned"] else "plan")
     tx.conn.execute(sa.update(stages).where(stages.c.id == change.id, stages.c.status == source).values(**values))
     events.append(Event(f"stage_{change.status}", "planner", stage["job_id"], change.id))
+
+
+def _reason(rows: list[sa.RowMapping], status: dict[int, str]) -> dict[str, Any]:
+    """Why a job failed: the first of its stages that did."""
+    culprit = next(row for row in rows if status[row["id"]] == StageStatus.FAILED)
+    text = f'stage "{culprit["key"]}" failed: {culprit["last_error"] or "no reason was given"}'
+    return {"error_code": "stage_failed", "error_message": text[:2000]}
 
 
 def _job_values(tx: Tx, job_id: int, change: Change, events: list[Event]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,16 +71,23 @@ def rescue_all(store: Store, own: int, *, alone: bool = False) -> int:
     `alone`: no other process can be alive (SQLite lets one engine in), so there is nothing to wait for.
     """
     dead = store.read(lambda tx: _dead(tx, own, alone))
-    for process in dead:
-        rescue(store, process["id"])
+    for process_id in dead:
+        rescue(store, process_id)
     return len(dead)
 
 
-def _dead(tx: Tx, own: int, alone: bool) -> Sequence[sa.RowMapping]:
+def _dead(tx: Tx, own: int, alone: bool) -> list[int]:
     now = tx.hot.database_now(tx)
     host = this_host()
-    rows = tx.rows(sa.select(processes).where(processes.c.id != own).order_by(processes.c.id))
-    return [row for row in rows if alone or row["lease_until"] < now or (row["host"] == host and _gone(row["pid"]))]
+    rows = tx.rows(sa.select(processes).order_by(processes.c.id))
+    # A process that was declared dead may have claimed once more before it learned of it.
+    known = [row["id"] for row in rows]
+    orphaned = tx.conn.execute(sa.select(leases.c.process_id).where(leases.c.process_id.not_in(known)).distinct())
+    return [
+        row["id"]
+        for row in rows
+        if row["id"] != own and (alone or row["lease_until"] < now or (row["host"] == host and _gone(row["pid"])))
+    ] + [process_id for process_id in orphaned.scalars() if process_id != own]
 
 
 def rescue(store: Store, process_id: int) -> None:
@@ -142,7 +148,7 @@ def _verdict(row: sa.RowMapping) -> Settled:
 def _recover(tx: Tx, process_id: int, touched: set[int]) -> None:
     """What the lane's policy says about jobs that lost a worker."""
     gone = tx.conn.execute(sa.delete(processes).where(processes.c.id == process_id)).rowcount
-    if not gone:
+    if not gone and not touched:
         return  # another node was faster
     rows = tx.rows(
         sa.select(jobs.c.id, jobs.c.lane, jobs.c.status, lanes.c.recovery)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
-from dalsegno.engine.commander import cancel_items, requeue_interrupted
+from dalsegno.engine.commander import cancel_items, hold_lane, pause_job, requeue_interrupted
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.planner import LEASED, advance
 from dalsegno.model.states import JOB_ACTIVE, JOB_UNFINISHED, JobStatus, StageStatus
@@ -234,24 +234,30 @@ def sweep(store: Store) -> None:
         some = stuck[start : start + ADMIT_BATCH]
         store.write("advance", lambda tx, some=some: advance(tx, some))  # type: ignore[misc]
     interrupted = store.read(
-        lambda tx: list(
-            tx.conn.execute(
-                sa.select(jobs.c.id)
-                .join(lanes, lanes.c.name == jobs.c.lane)
-                .join(stages, stages.c.job_id == jobs.c.id)
-                .where(
-                    jobs.c.status == JobStatus.RUNNING,
-                    jobs.c.cancel_requested_at.is_(None),
-                    lanes.c.recovery == "continue",
-                    stages.c.status == StageStatus.RUNNING,
-                    stages.c.interrupted > 0,
-                )
-                .distinct()
-            ).scalars()
+        lambda tx: tx.rows(
+            sa.select(jobs.c.id, lanes.c.name.label("lane"), lanes.c.recovery)
+            .join(lanes, lanes.c.name == jobs.c.lane)
+            .join(stages, stages.c.job_id == jobs.c.id)
+            .where(
+                jobs.c.status == JobStatus.RUNNING,
+                jobs.c.cancel_requested_at.is_(None),
+                stages.c.status == StageStatus.RUNNING,
+                stages.c.interrupted > 0,
+            )
+            .distinct()
         )
     )
-    for job_id in interrupted:
-        store.write("requeue", lambda tx, job_id=job_id: requeue_job(tx, job_id))  # type: ignore[misc]
+    for row in interrupted:
+        store.write("requeue", lambda tx, row=row: _after_interruption(tx, row))  # type: ignore[misc]
+
+
+def _after_interruption(tx: Tx, row: sa.RowMapping) -> None:
+    """What the lane's policy says about a running job whose items were interrupted by a stop."""
+    if row["recovery"] == "continue":
+        requeue_job(tx, row["id"])
+    else:
+        pause_job(tx, row["id"], "interrupted", "scheduler")
+        hold_lane(tx, row["lane"], "interrupted", "scheduler")
 
 
 def requeue_job(tx: Tx, job_id: int) -> None:

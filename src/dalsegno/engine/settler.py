@@ -372,6 +372,9 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
             satisfied.append((item, row.result))
     if satisfied:
         follow(tx, satisfied)
+    failures = {row.stage_id: row for row in rows if row.status == ItemStatus.FAILED and row.id in accepted}
+    for stage_id, row in sorted(failures.items()):
+        tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(last_error=row.error_message))
     if any(row.delayed for row in done.accepted):
         tx.announce("due")
     return done
