@@ -47,8 +47,10 @@ app.add_typer(bench_app, name="bench")
 
 def main() -> None:
     """Run the command line and exit with a code that means something."""
+    as_json = "--json" in sys.argv
     try:
-        app()
+        # Standalone, typer prints usage errors for people and exits by itself.
+        sys.exit(app(standalone_mode=not as_json) or 0)
     except BrokenPipeError:
         # Whoever read our output has seen enough (`dalsegno events | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,4 +58,4 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        sys.exit(exit_code_for(error, as_json="--json" in sys.argv, debug="--debug" in sys.argv))
+        sys.exit(exit_code_for(error, as_json=as_json, debug="--debug" in sys.argv))

@@ -15,6 +15,7 @@ from dalsegno.insight.workers import engine_alive
 from dalsegno.model.states import CommandStatus
 
 if TYPE_CHECKING:
+    from dalsegno.cli.desk import Desk
     from dalsegno.model.records import CommandRecord
     from dalsegno.store.store import Store
 
@@ -50,6 +51,12 @@ def ask(
         if record.status != CommandStatus.PENDING or time.monotonic() >= give_up:
             return record
         time.sleep(LOOK_EVERY)
+
+
+def hint_if_alone(desk: Desk, store: Store) -> None:
+    """Work was handed in: say so if nobody is there to do it."""
+    if act_if_alone(store):
+        desk.say("No engine is at work on this database now. Start one: dalsegno agent")
 
 
 def act_if_alone(store: Store) -> bool:

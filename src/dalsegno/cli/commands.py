@@ -87,12 +87,14 @@ def force_retry(desk: Desk, item_id: ItemId, wait: Wait = 10.0) -> None:
 
 
 def _ask(desk: Desk, kind: str, done: str, wait: float, **target: Any) -> None:
-    from dalsegno.cli.ask import ask
+    from dalsegno.cli.ask import ask, hint_if_alone
     from dalsegno.cli.errors import report
     from dalsegno.model.states import CommandStatus
 
     with desk.store() as store:
         record = ask(store, kind, wait=wait, **target)
+        if kind in ("resume", "retry_item", "force_retry_item") and record.status == CommandStatus.APPLIED:
+            hint_if_alone(desk, store)
     if record.status == CommandStatus.REJECTED:
         details = {"command": record.id}
         report(record.error_code or "rejected", record.error_message or "Refused.", details, as_json=desk.as_json)

@@ -30,6 +30,9 @@ def exit_code_for(error: Exception, *, as_json: bool, debug: bool) -> int:
     if isinstance(error, DalSegnoError):
         report(error.code, str(error), error.details, as_json=as_json)
         return exits.code_of(error)
+    if hasattr(error, "format_message"):  # what typer raises for bad usage, whichever module it is in this year
+        report("usage", error.format_message(), {}, as_json=as_json)
+        return exits.BAD_INPUT
     kept = _keep(error)
     message = f"Something unexpected went wrong ({type(error).__name__}: {error}). Nothing finished is lost."
     where = f"\nThe details are in {kept}; --debug shows them here." if kept else "\n--debug shows the details."

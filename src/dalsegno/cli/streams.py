@@ -29,20 +29,18 @@ def events(desk: Desk, job: OfJob = None, item: OfItem = None, follow: Follow = 
 
     dalsegno events --job 3 --follow --json
     """
-    from dalsegno.insight.events import Cursor, cursor_of, latest, tail
+    from dalsegno.insight.events import latest, tail
 
     with desk.store() as store:
         page = store.read(lambda tx: latest(tx, job_id=job, item_id=item, limit=limit))
-        cursor = Cursor()
         while True:
-            for event in page:
+            for event in page.events:
                 desk.line(event, event_text(event))
-                cursor = cursor_of(event)
             if not follow:
                 return
-            if not page:
+            if not page.events:
                 time.sleep(LOOK_EVERY)
-            page = store.read(lambda tx, cursor=cursor: tail(tx, cursor, job_id=job, item_id=item))  # type: ignore[misc]
+            page = store.read(lambda tx, after=page.cursor: tail(tx, after, job_id=job, item_id=item))  # type: ignore[misc]
 
 
 def event_text(event: EventRecord) -> str:

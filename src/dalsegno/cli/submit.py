@@ -35,7 +35,7 @@ def submit(
 
     dalsegno submit nightly --at 2026-01-31T22:00 --dedupe nightly --json
     """
-    from dalsegno.cli.ask import whoami
+    from dalsegno.cli.ask import hint_if_alone, whoami
     from dalsegno.cli.inputs import items_from, pairs, time_from
     from dalsegno.cli.toolbox import open_toolbox
     from dalsegno.engine.submit import submit as store_job
@@ -49,5 +49,6 @@ def submit(
             snapshot=settings.snapshot(), priority=priority, requested_by=requested_by or whoami(),
             scheduled_at=scheduled, dedupe=dedupe or False,
         )  # fmt: skip
+        hint_if_alone(desk, store)
     said = f"Job {done.job_id}" + ("" if done.created else " (it was there already)")
     desk.answer(done._asdict(), lambda console: console.print(said))

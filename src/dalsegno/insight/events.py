@@ -24,32 +24,49 @@ class Cursor(NamedTuple):
     id: int = 0
 
 
-def tail(
-    tx: Tx, after: Cursor, *, job_id: int | None = None, item_id: int | None = None, limit: int = PAGE
-) -> list[EventRecord]:
-    """The next events after a cursor, oldest first; continue from `cursor_of` the last of them."""
+class Page(NamedTuple):
+    events: list[EventRecord]
+    """Oldest first."""
+    cursor: Cursor
+    """Where to go on: after the last event looked at, also where it was about something else."""
+
+
+def tail(tx: Tx, after: Cursor, *, job_id: int | None = None, item_id: int | None = None, limit: int = PAGE) -> Page:
+    """The next events after a cursor."""
+    safe = tx.hot.safe_tx(tx)
     query = (
         sa.select(events)
-        .where(sa.tuple_(events.c.tx, events.c.id) > (after.tx, after.id), events.c.tx < tx.hot.safe_tx(tx))
+        .where(sa.tuple_(events.c.tx, events.c.id) > (after.tx, after.id), events.c.tx < safe)
         .order_by(events.c.tx, events.c.id)
         .limit(limit)
     )
-    return _records(tx, _about(query, job_id, item_id))
+    found = _records(tx, _about(query, job_id, item_id))
+    if len(found) == limit:
+        return Page(found, Cursor(found[-1].tx, found[-1].id))
+    return Page(found, _end(tx, safe) or after)
 
 
-def cursor_of(event: EventRecord) -> Cursor:
-    return Cursor(event.tx, event.id)
+def latest(tx: Tx, *, job_id: int | None = None, item_id: int | None = None, limit: int = 50) -> Page:
+    """The last events; a tail from the page's cursor misses nothing that comes after."""
+    safe = tx.hot.safe_tx(tx)
+    query = sa.select(events).where(events.c.tx < safe).limit(limit)
+    # Each order has its index: one job's few events are not looked for among everybody's.
+    if job_id is None and item_id is None:
+        query = query.order_by(events.c.tx.desc(), events.c.id.desc())
+    else:
+        query = query.order_by(events.c.id.desc())
+    return Page(_records(tx, _about(query, job_id, item_id))[::-1], _end(tx, safe) or Cursor())
 
 
-def latest(tx: Tx, *, job_id: int | None = None, item_id: int | None = None, limit: int = 50) -> list[EventRecord]:
-    """The last events a tail could have seen, oldest first: `tail` from the last of them misses nothing."""
-    query = (
-        sa.select(events)
-        .where(events.c.tx < tx.hot.safe_tx(tx))
+def _end(tx: Tx, safe: int) -> Cursor | None:
+    """The last event that nothing can be put before any more."""
+    row = tx.row(
+        sa.select(events.c.tx, events.c.id)
+        .where(events.c.tx < safe)
         .order_by(events.c.tx.desc(), events.c.id.desc())
-        .limit(limit)
+        .limit(1)
     )
-    return _records(tx, _about(query, job_id, item_id))[::-1]
+    return None if row is None else Cursor(row["tx"], row["id"])
 
 
 def events_of_item(tx: Tx, item_id: int, limit: int = 1000) -> list[EventRecord]:
