@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +12,8 @@ from dalsegno.cli import exits
 from dalsegno.cli.desk import Desk, command
 
 if TYPE_CHECKING:
+    from dalsegno.cli.hand import Hand
     from dalsegno.cli.stopping import Stopping
-    from dalsegno.engine.engine import Engine
     from dalsegno.insight.progress import JobProgress
     from dalsegno.store.store import Store
 
@@ -61,6 +59,7 @@ def run(
 
     dalsegno run render --services mystudio.services --items shots.txt
     """
+    from dalsegno.cli.hand import Hand
     from dalsegno.cli.inputs import items_from, pairs
     from dalsegno.cli.stopping import Stopping
     from dalsegno.cli.toolbox import open_toolbox
@@ -73,16 +72,16 @@ def run(
         toolbox.must_serve(chosen)
         job_id = _submit(desk, store, chosen, params, specs, settings.snapshot(), priority, fresh)
         stopping = Stopping().install()
-        engine = _start(desk, toolbox.engine(store, settings))
+        hand = Hand(desk, toolbox.engine(store, settings), store, {step.service for step in chosen.steps})
+        hand.start()
         try:
-            last = _follow(desk, store, job_id, stopping)
+            last = _follow(desk, store, job_id, stopping, hand)
         finally:
-            if engine is not None:
-                if stopping.asked:
-                    desk.say(f"Stopping; what runs may finish, up to {settings.drain_sec:g} s. Again: leave now.")
-                engine.stop()
+            if hand.here and stopping.asked:
+                desk.say(f"Stopping; what runs may finish, up to {settings.drain_sec:g} s. Again: leave now.")
+            hand.stop()
         last = _last_look(store, job_id) or last
-    _conclude(desk, last, stopping, engine is not None)
+    _conclude(desk, last, stopping, hand.here)
 
 
 def _submit(
@@ -115,42 +114,7 @@ def _submit(
     return job_id
 
 
-def _start(desk: Desk, engine: Engine) -> Engine | None:
-    """The engine, at work; None where another one already is, and will do the job."""
-    from dalsegno.errors import EngineAlreadyRunning
-
-    logging.getLogger().setLevel(logging.INFO)  # what services say is kept with their items
-    remarks = Remarks(desk)
-    remarks.setLevel(logging.WARNING)
-    logging.getLogger().addHandler(remarks)
-    try:
-        return engine.start()
-    except EngineAlreadyRunning as error:
-        desk.say(f"Handed to the engine that runs already (process {error.details['pid']}).")
-        return None
-
-
-class Remarks(logging.Handler):
-    """The engine's troubles, each said once; tracebacks are kept in the log, and shown with --debug."""
-
-    def __init__(self, desk: Desk) -> None:
-        super().__init__()
-        self._desk = desk
-        self._said: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        text = record.getMessage() if error is None else f"{record.getMessage()}: {error}"
-        # A database that is away troubles every loop of the engine: "claimer waits: …", "settler waits: …".
-        trouble = text.partition(": ")[2] or text
-        if trouble not in self._said:
-            self._said.add(trouble)
-            self._desk.say(text)
-        if self._desk.debug and error is not None:
-            traceback.print_exception(error)
-
-
-def _follow(desk: Desk, store: Store, job_id: int, stopping: Stopping) -> JobProgress:
+def _follow(desk: Desk, store: Store, job_id: int, stopping: Stopping, hand: Hand) -> JobProgress:
     from dalsegno.cli.bars import display
     from dalsegno.errors import DatabaseUnavailable
     from dalsegno.insight.progress import job_progress
@@ -171,6 +135,8 @@ def _follow(desk: Desk, store: Store, job_id: int, stopping: Stopping) -> JobPro
             if stopping.wait(LOOK_EVERY):
                 assert progress is not None
                 return progress
+            if not hand.here:
+                hand.start()
 
 
 def _last_look(store: Store, job_id: int) -> JobProgress | None:
