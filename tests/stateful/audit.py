@@ -104,9 +104,7 @@ def check_counters(picture: Picture) -> None:
 def is_open(picture: Picture, stage: Row) -> bool:
     """Whether a claim may take from this stage, from first principles."""
     job = picture.jobs[stage["job_id"]]
-    stopped = stage["on_failure"] == "stop" and any(
-        i["status"] == "failed" for i in picture.items_of(stage["id"])
-    )
+    stopped = stage["on_failure"] == "stop" and any(i["status"] == "failed" for i in picture.items_of(stage["id"]))
     return (
         job["status"] == "running"
         and job["cancel_requested_at"] is None
@@ -142,6 +140,14 @@ class Trail:
         query = sa.select(events).where(after).order_by(events.c.tx, events.c.id)
         for row in store.read(lambda tx: tx.rows(query)):
             self.tx, self.id = row["tx"], row["id"]
+            self.step(row)
+
+    def replay(self, store: Store) -> None:
+        """From the beginning, by id: for concurrent writers whose ids are not handed out in advance.
+
+        An event gets its number under its subject's row lock, so per subject ids are in the order of what happened.
+        """
+        for row in store.read(lambda tx: tx.rows(sa.select(events).order_by(events.c.id))):
             self.step(row)
 
     def step(self, event: Any) -> None:

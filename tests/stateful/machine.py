@@ -204,9 +204,7 @@ class EngineMachine(RuleBasedStateMachine):
         work()
         after = look(self.store)
         for name in after.lanes:
-            waited = [
-                j for j, row in before.jobs.items() if row["lane"] == name and row["status"] == "queued"
-            ]
+            waited = [j for j, row in before.jobs.items() if row["lane"] == name and row["status"] == "queued"]
             waited.sort(key=lambda j: (before.jobs[j]["priority"], before.jobs[j]["order_seq"]))
             waited = [j for j in waited if before.jobs[j]["cancel_requested_at"] is None]
             let_in = [j for j in waited if after.jobs[j]["status"] != "queued"]
@@ -228,9 +226,7 @@ class EngineMachine(RuleBasedStateMachine):
         expected = expected_claim(look(self.store), name, want)
         claimed = self.store.write("claim", lambda tx: tx.hot.claim(tx, name, process.id, want))
         assert [row.id for row in claimed] == expected
-        infos = (
-            self.store.read(lambda tx: _stage_infos(tx, {row.stage_id for row in claimed})) if claimed else {}
-        )
+        infos = self.store.read(lambda tx: _stage_infos(tx, {row.stage_id for row in claimed})) if claimed else {}
         work = [Item(row, infos[row.stage_id]) for row in claimed]
         process.settler.hold(work)
         process.hand += work
@@ -322,9 +318,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def flush(self, process: Process, some: list[Item], *, follow_up: bool) -> None:
         before = look(self.store)
-        live = {
-            i.id for i in some if i.id in before.leases and before.leases[i.id]["number"] == i.claimed.lease
-        }
+        live = {i.id for i in some if i.id in before.leases and before.leases[i.id]["number"] == i.claimed.lease}
         if follow_up:
             process.settler.flush()
         else:
@@ -341,9 +335,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert not (own - live) & changed
         for item in some:
             if item.id not in live:
-                assert after.items[item.id] == before.items[item.id], (
-                    "a finish from a stale lease was accepted"
-                )
+                assert after.items[item.id] == before.items[item.id], "a finish from a stale lease was accepted"
         for key in changed - own:
             assert after.items[key]["parent_id"] in live, "a lease ended that nobody spoke for"
         for item in some:
@@ -472,9 +464,7 @@ class EngineMachine(RuleBasedStateMachine):
     def cancel_some(self) -> None:
         cancel_some(self.store)
 
-    @precondition(
-        lambda self: any(i["status"] not in ("pending", "claimed") for i in self.picture.items.values())
-    )
+    @precondition(lambda self: any(i["status"] not in ("pending", "claimed") for i in self.picture.items.values()))
     @rule(data=st.data(), force=st.booleans())
     def retry(self, data: st.DataObject, force: bool) -> None:
         allowed = {"failed", "interrupted"} | ({"succeeded", "skipped"} if force else set())
@@ -482,10 +472,7 @@ class EngineMachine(RuleBasedStateMachine):
         row = self.pick(data, likely or list(self.picture.items.values()), "item")
         item_id = row["id"]
         done = self.command(lambda tx: retry_item(tx, item_id, "ann", force=force))
-        refused = (
-            row["status"] not in allowed
-            or self.picture.jobs[row["job_id"]]["cancel_requested_at"] is not None
-        )
+        refused = row["status"] not in allowed or self.picture.jobs[row["job_id"]]["cancel_requested_at"] is not None
         assert done == (not refused)
         if done:
             now = look(self.store)
@@ -594,9 +581,7 @@ def holds(picture: Picture, item: Item) -> bool:
 def expected_claim(picture: Picture, name: str, want: int) -> list[int]:
     """What a claim must answer: by priority, job and stage; what came back before what is fresh."""
     candidates = [s for s in picture.stages.values() if s["service"] == name and is_open(picture, s)]
-    candidates.sort(
-        key=lambda stage: (picture.jobs[stage["job_id"]]["priority"], stage["order_seq"], stage["id"])
-    )
+    candidates.sort(key=lambda stage: (picture.jobs[stage["job_id"]]["priority"], stage["order_seq"], stage["id"]))
     answer: list[int] = []
     for stage in candidates:
         ready = [i for i in picture.items_of(stage["id"]) if i["status"] == "pending" and i["due_at"] is None]
