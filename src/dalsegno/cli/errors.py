@@ -41,9 +41,10 @@ def exit_code_for(error: Exception, *, as_json: bool, debug: bool) -> int:
 
 
 def _keep(error: Exception) -> Path | None:
-    path = Path(tempfile.gettempdir()) / f"dalsegno-error-{os.getpid()}.log"
     try:
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        descriptor, name = tempfile.mkstemp(prefix="dalsegno-error-", suffix=".log")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write("".join(traceback.format_exception(error)))
     except OSError:
         return None
-    return path
+    return Path(name)
