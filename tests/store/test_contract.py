@@ -60,7 +60,7 @@ def allowed_by_checks(table: sa.Table) -> dict[str, set[str]]:
     for constraint in table.constraints:
         if isinstance(constraint, sa.CheckConstraint) and str(constraint.name).endswith("_known"):
             text = str(constraint.sqltext)
-            column = re.match(r"(\w+) ", text)
+            column = re.match(r"\(?(\w+) ", text)
             assert column is not None
             found[column[1]] = set(re.findall(r"'([^']*)'", text))
     return found
