@@ -95,7 +95,7 @@ RETURNING job_id
 END_LEASES = """
 DELETE FROM leases
 WHERE (item_id, number) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
-RETURNING item_id, begun_at
+RETURNING item_id, number, begun_at
 """
 
 FINISH_PLAIN = """
@@ -212,7 +212,7 @@ class SqliteHot(Hot):
     def settle(self, tx: Tx, rows: Sequence[Settled]) -> Settlement:
         raw = tx.raw
         wanted = json.dumps([(row[0], row[1]) for row in rows])
-        begun_at = dict(raw.execute(END_LEASES, (wanted,)).fetchall())
+        begun_at = {(item, number): begun for item, number, begun in raw.execute(END_LEASES, (wanted,))}
         now = to_text(tx.now)
         accepted: list[Accepted] = []
         plain: list[tuple[object, ...]] = []
@@ -221,9 +221,10 @@ class SqliteHot(Hot):
         told: list[tuple[object, ...]] = []
         deltas: dict[int, Delta] = {}
         for row in rows:
-            if row.id not in begun_at:
+            held = (row[0], row[1])
+            if held not in begun_at:
                 continue
-            begun = begun_at.pop(row.id) is not None
+            begun = begun_at.pop(held) is not None
             started = to_text(row.started_at) if row.started_at else None
             if started and not begun:
                 begins.append(row.id)
