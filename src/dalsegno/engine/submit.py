@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from dalsegno.store.store import Store, Tx
 
 MAX_PAYLOAD = 1_000_000
 MAX_KEY = 500
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""A NUL in JSON text, and not the six characters of its spelling behind an escaped backslash."""
 PRIORITIES = range(-1_000_000, 1_000_001)
 
 Items = Iterable[Any] | Mapping[str, Iterable[Any]]
@@ -298,7 +301,7 @@ def to_json(value: Any, what: str) -> str | None:
         raise InputInvalid(problem=f"{what} cannot be stored as JSON: {error}.") from None
     if size > MAX_PAYLOAD:
         raise PayloadTooLarge(what=what[0].upper() + what[1:], size=size, limit=MAX_PAYLOAD)
-    if "\\u0000" in text:
+    if "\\u0000" in text and NUL.search(text):
         raise InputInvalid(problem=f"{what} contains a NUL character, which cannot be stored.")
     return text
 
