@@ -52,6 +52,7 @@ class Pool:
         self._hungry = hungry
         self._loop = loop
         self._ready = threading.Condition()
+        self._ending = threading.Lock()
         self._stopping = False
         self._mean = FIRST_GUESS
         self._threads: dict[str, threading.Thread] = {}
@@ -105,11 +106,18 @@ class Pool:
     def worker_names(self) -> list[str]:
         return list(self._threads)
 
-    def replace(self, worker: str) -> None:
-        """Its handler does not come back: leave that thread to itself and hire another."""
-        if self._threads.pop(worker, None) is not None:
-            self.running.pop(worker, None)
-            self._hire()
+    def replace(self, worker: str, item: Item) -> bool:
+        """Its handler does not come back: leave that thread to itself and hire another.
+
+        False: it came back at this very moment, and may be at its next item already.
+        """
+        with self._ending:
+            if self.running.get(worker) is not item:
+                return False
+            del self.running[worker]
+        self._threads.pop(worker, None)
+        self._hire()
+        return True
 
     def stop(self) -> None:
         with self._ready:
@@ -149,9 +157,10 @@ class Pool:
                 settle(item, Done())
                 continue
             outcome = self._attempt(item)
-            if running.get(name) is not item:
-                return  # timed out and replaced: the settler has spoken for this item
-            del running[name]
+            with self._ending:
+                if running.get(name) is not item:
+                    return  # timed out and replaced: the settler has spoken for this item
+                del running[name]
             settle(item, outcome)
             self.processed += 1
             if isinstance(outcome, Retry):
@@ -197,7 +206,7 @@ class AsyncLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="dalsegno-async", daemon=True).start()
+                threading.Thread(target=_run_loop, args=(self._loop,), name="dalsegno-async", daemon=True).start()
         future = asyncio.run_coroutine_threadsafe(self._call(handler, item), self._loop)
         self._futures[item.id] = future
         try:
@@ -220,3 +229,16 @@ class AsyncLoop:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped; then what still runs is cancelled and the loop's sockets are closed."""
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+    finally:
+        loop.close()

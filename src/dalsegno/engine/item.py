@@ -22,6 +22,13 @@ logger = logging.getLogger("dalsegno.item")
 CHUNK = 1 << 20
 
 
+def storable(text: str) -> str:
+    """Text that both databases take: no NUL, no half characters (file names can have those)."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
 class StageInfo(NamedTuple):
     """What all items of a stage share, read once per process."""
 
@@ -128,13 +135,14 @@ class Item:
         if fraction is not None:
             self.fraction = min(1.0, max(0.0, float(fraction)))
         if text is not None:
-            self.text = text.replace("\x00", "")[:500]
+            self.text = storable(text)[:500]
         self.progressed = True
 
     def phase(self, name: str) -> None:
         """Enter a named phase; written at once."""
+        name = storable(name)[:100]
         if name != self.current_phase:
-            self.current_phase = name[:100]
+            self.current_phase = name
             self.progressed = True
             if self.on_phase is not None:
                 self.on_phase(self)

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.engine.executor import current_item
+from dalsegno.engine.item import storable
 from dalsegno.engine.looper import Looper
 from dalsegno.store.schema import logs
 
@@ -40,8 +41,8 @@ def line_of(record: logging.LogRecord, secrets: Iterable[str] = ()) -> dict[str,
         "at": datetime.fromtimestamp(record.created, UTC),
         "level": level_of(record),
         "logger": record.name,
-        "message": masked(record.getMessage(), secrets).replace("\x00", "\ufffd")[:16_000],
-        "traceback": None if trace is None else masked(trace, secrets).replace("\x00", "\ufffd")[:32_000],
+        "message": storable(masked(record.getMessage(), secrets))[:16_000],
+        "traceback": None if trace is None else storable(masked(trace, secrets))[:32_000],
         "job_id": None,
         "stage_id": None,
         "item_id": None,

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.follower import follow
-from dalsegno.engine.item import Item
+from dalsegno.engine.item import Item, storable
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.planner import advance
 from dalsegno.engine.submit import to_json
@@ -181,7 +181,7 @@ class Settler(Looper):
 
     def _settle(self, group: Sequence[Ended]) -> None:
         now = self._store.clock.now()
-        rows = [self._decide(item, outcome, now) for item, outcome in group]
+        rows = [self._decided(item, outcome, now) for item, outcome in group]
         try:
             done = self._store.write("settle", lambda tx: _write(tx, group, rows))
         except DalSegnoError:
@@ -228,10 +228,18 @@ class Settler(Looper):
 
     # --- deciding -----------------------------------------------------------------------------
 
+    def _decided(self, item: Item, outcome: Outcome, now: datetime) -> Settled:
+        """What the outcome means; one that means nothing (a delay of infinity) fails its item for good."""
+        try:
+            return self._decide(item, outcome, now)
+        except Exception as error:
+            text = ascii(f"{type(outcome).__name__} that cannot be used: {type(error).__name__}: {error}")
+            return self._decide(item, Fail(text, code=UNSTORABLE), now)
+
     def _decide(self, item: Item, outcome: Outcome, now: datetime) -> Settled:
         """The one place where an outcome becomes a state."""
         claimed = item.claimed
-        if type(outcome) is Done and outcome.result is None:  # the common case, without a second row
+        if type(outcome) is Done and outcome.result is None and claimed.lease == 1:  # the common case, one row less
             return Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, SUCCEEDED, item.started_at)
         row = Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, ItemStatus.PENDING,
                       item.started_at, attempt=claimed.attempt, interruptions=claimed.interruptions)  # fmt: skip
@@ -296,9 +304,10 @@ class Settler(Looper):
                 item.lost = item.cancelled = True
 
     def _time_out(self, pool: Pool, worker: str, item: Item) -> None:
+        if not pool.replace(worker, item):
+            return
         item.cancelled = True
         self._loop.cancel(item)
-        pool.replace(worker)
         self.put(item, Retry(f"took longer than {item.stage.timeout:g} seconds", code="timeout"))
 
     def _write_progress(self) -> None:
@@ -339,8 +348,7 @@ def _unfit(result: Any) -> Fail | None:
 
 
 def _text(error: str) -> str:
-    """Text that both databases take: no NUL, no half characters."""
-    return error.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:4000]
+    return storable(str(error))[:4000]
 
 
 def _groups(batch: list[Ended]) -> Iterable[list[Ended]]:
