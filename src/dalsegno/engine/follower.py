@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.model.states import ItemStatus
+from dalsegno.model.states import ItemStatus, StageStatus
 from dalsegno.store.hot import Delta, Event, NewItem
 from dalsegno.store.schema import items, jobs, leases, stages
 
@@ -51,7 +51,18 @@ def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> None:
         if row.key not in inserted:
             _start_over(tx, stage_id, row, delta)
     tx.hot.adjust(tx, {stage_id: delta})
+    if delta.counts[ItemStatus.FAILED]:
+        _open_again(tx, stage_id)
     tx.announce(f"work:{stage['service']}")
+
+
+def _open_again(tx: Tx, stage_id: int) -> None:
+    """A failure had closed the stage (policy stop), and that failure is no more."""
+    tx.conn.execute(
+        sa.update(stages)
+        .where(stages.c.id == stage_id, stages.c.status == StageStatus.RUNNING, stages.c.failed == 0)
+        .values(open=True, claimable=stages.c.ready > 0)
+    )
 
 
 def _start_over(tx: Tx, stage_id: int, row: NewItem, delta: Delta) -> None:
