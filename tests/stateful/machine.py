@@ -340,7 +340,8 @@ class EngineMachine(RuleBasedStateMachine):
             assert after.items[key]["parent_id"] in live, "a lease ended that nobody spoke for"
         for item in some:
             row = after.items[item.id]
-            if item.id in live and row["status"] in ("succeeded", "skipped"):
+            canceling = before.jobs[item.job_id]["cancel_requested_at"] is not None
+            if item.id in live and row["status"] in ("succeeded", "skipped") and not canceling:
                 for follower in item.stage.followed_by:
                     step = after.stages[follower]["key"]
                     self.expected.add((item.job_id, step, item.key))
