@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.submit import number_items
+from dalsegno.errors import InputInvalid
 from dalsegno.model.progression import Change, StageView, progress
 from dalsegno.model.states import ITEM_SATISFIED, JOB_FINISHED, STAGE_FINISHED, JobStatus, StageStatus
 from dalsegno.store.hot import Delta, Event, NewItem
@@ -123,7 +124,10 @@ def _reason(rows: list[sa.RowMapping], status: dict[int, str]) -> dict[str, Any]
     """Why a job failed: the first of its stages that did."""
     culprit = next(row for row in rows if status[row["id"]] == StageStatus.FAILED)
     text = f'stage "{culprit["key"]}" failed: {culprit["last_error"] or "no reason was given"}'
-    return {"error_code": "stage_failed", "error_message": text[:2000]}
+    return {  # unless something more exact is known already
+        "error_code": sa.func.coalesce(jobs.c.error_code, "stage_failed"),
+        "error_message": sa.func.coalesce(jobs.c.error_message, text[:2000]),
+    }
 
 
 def _job_values(tx: Tx, job_id: int, change: Change, events: list[Event]) -> dict[str, Any]:
@@ -264,7 +268,7 @@ class Planner(Looper):
         tries = self._failed[stage["id"]] = self._failed.get(stage["id"], 0) + 1
         logger.error('planning stage "%s" of job %s failed', stage["key"], stage["job_id"], exc_info=error)
         text = f"{type(error).__name__}: {error}"[:2000]
-        if tries >= TRIES:
+        if tries >= TRIES or isinstance(error, InputInvalid):  # wrong items stay wrong
             self._store.write("plan.fail", lambda tx: fail_stage(tx, stage, text))
             self._store.write("advance", lambda tx: advance(tx, [stage["job_id"]]))
             del self._failed[stage["id"]]

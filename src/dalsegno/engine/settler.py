@@ -103,7 +103,10 @@ class Settler(Looper):
             self._wake.set()
 
     def hold(self, claimed: Iterable[Item]) -> None:
+        idle = not self._in_hand
         self._in_hand.update((item.claimed.id, item) for item in claimed)
+        if idle:
+            self.wake()  # or it would sleep on, and notice a beginning or a timeout a second late
 
     def unsettled(self) -> int:
         return len(self._ended)
@@ -385,6 +388,10 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
         tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(last_error=row.error_message))
     if any(row.delayed for row in done.accepted):
         tx.announce("due")
+    back = {row.stage_id for row in done.accepted if row.status == ItemStatus.PENDING and not row.delayed}
+    for item, _ in group:
+        if item.stage.id in back:
+            tx.announce(f"work:{item.stage.service}")
     return done
 
 

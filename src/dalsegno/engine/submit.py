@@ -56,7 +56,7 @@ def submit(
     `target` is a Store, or a SQLAlchemy connection of your own: then the job exists if and only if you commit.
     `items` are the first step's items (or a mapping of step to items): keys, `(key, params)` pairs or mappings with
     `key` and `params`. A step without items is planned by its service. `params` overlay every step's defaults.
-    `dedupe=True` makes jobs of the same workflow, params, scope and options one; a string is your own key.
+    `dedupe=True` makes jobs of the same workflow, items, params, scope and options one; a string is your own key.
     """
     if isinstance(workflow, Workflow):
         workflow.check()
@@ -75,14 +75,14 @@ def submit(
         "scheduled_at": scheduled_at,
     }
     name = workflow if isinstance(workflow, str) else workflow.name
-    if dedupe is True:
-        dedupe = identity({"workflow": name, "scope": scope, "options": fields["options"]})
-
     listed: Listed | None = None  # the transaction may run twice; a generator would be empty the second time
     if isinstance(items, Mapping):
         listed = {key: _sized(specs) for key, specs in items.items()}
     elif items is not None:
         listed = _sized(items)
+
+    if dedupe is True:
+        dedupe = identity({"workflow": name, "scope": scope, "options": fields["options"], "items": listed})
 
     def work(tx: Tx) -> Submitted:
         return _submit(tx, workflow, listed, fields, dedupe or None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ def upgrade(url: sa.URL, revision: str) -> None:
     from alembic import command  # noqa: PLC0415 - a tenth of a second that a healthy start does not need
     from alembic.config import Config  # noqa: PLC0415
 
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
     engine = _engine(url)
