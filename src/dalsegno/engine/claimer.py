@@ -112,6 +112,8 @@ class Claimer(Looper):
         if not held:
             return
         closed, canceled = self._store.read(lambda tx: _closed(tx, held))
+        for stage_id in closed:
+            self._infos.pop(stage_id, None)  # the same, where an item of it is still running
         if canceled:
             self._settler.cancel(canceled)
         if closed or self.draining:

@@ -236,11 +236,19 @@ RETURNING job_id, claimed + running = 0 AND (pending = 0 OR NOT open)
 
 COPY_ITEMS = "COPY items (job_id, stage_id, seq, key, params, parent_id, input_hash) FROM STDIN"
 
+# The look first sees a snapshot; ON CONFLICT alone would wait for whoever is just claiming or settling such an item,
+# while that one waits for the stage that we hold. (As NOT EXISTS it would become a join, and the wrong one.)
 INSERT_MISSING = """
 INSERT INTO items (job_id, stage_id, seq, key, params, parent_id, input_hash)
 SELECT %(job)s, %(stage)s, v.seq, v.key, v.params::jsonb, v.parent_id, v.input_hash
 FROM unnest(%(seqs)s::bigint[], %(keys)s::text[], %(params)s::text[], %(parents)s::bigint[], %(hashes)s::text[])
     AS v (seq, key, params, parent_id, input_hash)
+WHERE (
+    SELECT items.id
+    FROM items
+    WHERE items.stage_id = %(stage)s AND items.key = v.key
+    LIMIT 1
+) IS NULL
 ON CONFLICT (stage_id, key) DO NOTHING
 RETURNING id, key
 """

@@ -39,10 +39,10 @@ def ensure_schema(store: Store, url: sa.URL, *, migrate: bool = True) -> str:
 
 def upgrade(url: sa.URL, revision: str) -> None:
     """Run the migrations up to `revision` in one transaction."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it announces its plug-ins when it is imported
     from alembic import command  # noqa: PLC0415 - a tenth of a second that a healthy start does not need
     from alembic.config import Config  # noqa: PLC0415
 
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
     engine = _engine(url)
