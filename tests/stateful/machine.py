@@ -440,7 +440,9 @@ class EngineMachine(RuleBasedStateMachine):
     def pause(self, data: st.DataObject) -> None:
         job_id = self.pick(data, self.job_ids(), "job")
         if self.command(lambda tx: pause_job(tx, job_id, "film night", "ann")):
-            assert look(self.store).jobs[job_id]["status"] in ("pause_requested", "paused")
+            canceling = self.picture.jobs[job_id]["cancel_requested_at"] is not None
+            now = look(self.store).jobs[job_id]["status"]
+            assert now in ("pause_requested", "paused") or (canceling and now == "canceled")
         else:
             assert self.picture.jobs[job_id]["status"] in JOB_FINISHED
 
