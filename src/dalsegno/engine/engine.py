@@ -201,6 +201,8 @@ class Engine:
                     self._planner.wake()
                 case "work":
                     self._claimer.wake()
+                case _ if topic.startswith("lane:"):
+                    self._scheduler.told(topic[5:])
                 case _ if topic.startswith("work:") and topic[5:] in self.services:
                     self._claimer.wake()
 

@@ -34,8 +34,17 @@ class Scheduler(Looper):
         self.interval = store.poll_seconds
         self._store = store
         self._swept_at = float("-inf")
+        self._told: set[str] = set()
+
+    def told(self, lane: str) -> None:
+        """A job was submitted to this lane: admit it before looking at anything else."""
+        self._told.add(lane)
+        self.wake()
 
     def tick(self) -> float | None:
+        told, self._told = self._told, set()
+        for lane in told:
+            self._store.write("admit", lambda tx, lane=lane: _admit(tx, lane))  # type: ignore[misc]
         due = self._store.read(look)
         more = False
         if due.ripe:

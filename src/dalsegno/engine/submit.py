@@ -139,7 +139,7 @@ def _submit(
             )
         ],
     )
-    tx.announce("jobs")
+    tx.announce(f"lane:{definition.lane.name}")
     return Submitted(job_id, True)
 
 

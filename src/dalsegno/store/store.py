@@ -37,7 +37,7 @@ class Tx:
         self.announced: set[str] = set()
 
     def announce(self, topic: str) -> None:
-        """Tell whoever waits for `topic` (`jobs`, `commands`, `closed`, `work:SERVICE`) once this is committed."""
+        """After the commit, tell whoever waits for `jobs`, `lane:NAME`, `work:SERVICE`, `commands` or `closed`."""
         self.announced.add(topic)
 
     def insert_new(self, table: sa.Table, values: dict[str, Any]) -> Any:
