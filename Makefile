@@ -46,7 +46,7 @@ test-long: .venv/.installed-test ## Run the tests that take minutes
 	@$(BIN)/pytest -m long --timeout=3600 $(ARGS)
 
 bench: .venv/.installed-bench ## Measure the engine beside its peers, in one run (ARGS="…")
-	@$(BIN)/python bench/compare.py $(ARGS)
+	@$(BIN)/python -m bench.compare $(ARGS)
 
 format: .venv/.installed-test ## Put the code in the house format
 	@$(BIN)/ruff check --fix .
