@@ -13,11 +13,12 @@ import sqlalchemy as sa
 
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.planner import advance
-from dalsegno.engine.submit import PRIORITIES, active_twin
-from dalsegno.errors import CommandRefused, DalSegnoError, InputInvalid, NotFound, TwinActive
+from dalsegno.engine.retry import retry_item
+from dalsegno.engine.rows import lock_job, lock_stages, set_job, set_stage
+from dalsegno.engine.submit import PRIORITIES
+from dalsegno.errors import CommandRefused, DalSegnoError, InputInvalid, NotFound
 from dalsegno.model.states import (
     JOB_FINISHED,
-    STAGE_FINISHED,
     CommandStatus,
     ItemStatus,
     JobStatus,
@@ -163,17 +164,17 @@ def _apply(tx: Tx, command: sa.RowMapping) -> bool:
 
 def pause_job(tx: Tx, job_id: int, reason: str, by: str) -> None:
     """No new claim from here on; what has begun finishes; then the job is paused."""
-    job = _lock_job(tx, job_id)
+    job = lock_job(tx, job_id)
     if job["status"] in JOB_FINISHED:
         raise CommandRefused(what="Job", id=job_id, verb="paused", state=job["status"], fix="Nothing is left to pause.")
     if job["status"] in (JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED):
         return
     status = JobStatus.PAUSED if job["status"] == JobStatus.QUEUED else JobStatus.PAUSE_REQUESTED
-    _set_job(tx, job_id, status=status, pause_reason=reason, paused_by=by)
+    set_job(tx, job_id, status=status, pause_reason=reason, paused_by=by)
     events = [Event(f"job_{status}", by, job_id, message=reason)]
-    for stage in _lock_stages(tx, job_id):
+    for stage in lock_stages(tx, job_id):
         if stage["status"] == StageStatus.RUNNING:
-            _set_stage(tx, stage["id"], status=StageStatus.PAUSE_REQUESTED, open=False, claimable=False)
+            set_stage(tx, stage["id"], status=StageStatus.PAUSE_REQUESTED, open=False, claimable=False)
             events.append(Event("stage_pause_requested", by, job_id, stage["id"]))
     tx.hot.insert_events(tx, events)
     tx.announce("closed")
@@ -182,17 +183,17 @@ def pause_job(tx: Tx, job_id: int, reason: str, by: str) -> None:
 
 def resume_job(tx: Tx, job_id: int, overrides: dict[str, Any], by: str) -> bool:
     """Back to the queue, with what was interrupted pending again. False while the job still drains."""
-    job = _lock_job(tx, job_id)
+    job = lock_job(tx, job_id)
     if job["status"] == JobStatus.PAUSE_REQUESTED:
         return False
     if job["status"] != JobStatus.PAUSED:
         fix = "Only a paused job can be resumed."
         raise CommandRefused(what="Job", id=job_id, verb="resumed", state=job["status"], fix=fix)
     merged = {**(job["overrides"] or {}), **overrides} or None
-    _set_job(tx, job_id, status=JobStatus.QUEUED, pause_reason=None, paused_by=None, overrides=merged)
+    set_job(tx, job_id, status=JobStatus.QUEUED, pause_reason=None, paused_by=None, overrides=merged)
     data = {"overrides": overrides} if overrides else None
     tx.hot.insert_events(tx, [Event("job_queued", by, job_id, message="resumed", data=data)])
-    requeue_interrupted(tx, _lock_stages(tx, job_id), by)
+    requeue_interrupted(tx, lock_stages(tx, job_id), by)
     release_lane(tx, job["lane"], by)
     tx.announce("jobs")
     return True
@@ -249,15 +250,15 @@ def release_lane(tx: Tx, lane: str, by: str) -> None:
 
 def cancel_job(tx: Tx, job_id: int, by: str) -> None:
     """Closes the job at once; the scheduler cancels its items bit by bit, running ones are asked to stop."""
-    job = _lock_job(tx, job_id)
+    job = lock_job(tx, job_id)
     if job["status"] in JOB_FINISHED:
         fix = "Nothing is left to cancel."
         raise CommandRefused(what="Job", id=job_id, verb="canceled", state=job["status"], fix=fix)
     if job["cancel_requested_at"] is not None:
         return
-    _set_job(tx, job_id, cancel_requested_at=tx.now)
-    for stage in _lock_stages(tx, job_id):
-        _set_stage(tx, stage["id"], open=False, claimable=False)
+    set_job(tx, job_id, cancel_requested_at=tx.now)
+    for stage in lock_stages(tx, job_id):
+        set_stage(tx, stage["id"], open=False, claimable=False)
     tx.hot.insert_events(tx, [Event("job_cancel_requested", by, job_id)])
     tx.announce("closed")
     tx.announce("jobs")
@@ -267,7 +268,7 @@ def cancel_items(tx: Tx, job_id: int, limit: int = 2000) -> int:
     """Cancel up to `limit` waiting items of a job that is being canceled; returns how many were left to do."""
     left = limit
     events: list[Event] = []
-    for stage in _lock_stages(tx, job_id):
+    for stage in lock_stages(tx, job_id):
         for status in (ItemStatus.PENDING, ItemStatus.INTERRUPTED):
             if left <= 0 or not stage[status]:
                 continue
@@ -304,130 +305,20 @@ def cancel_items(tx: Tx, job_id: int, limit: int = 2000) -> int:
     return limit - left
 
 
-# --- retry and priority -------------------------------------------------------------------------
-
-
-def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
-    """A fresh budget of attempts for one item; a finished job goes back to the queue for it."""
-    job_id = tx.conn.execute(sa.select(items.c.job_id).where(items.c.id == item_id)).scalar()
-    if job_id is None:
-        raise NotFound(what="item", id=item_id)
-    job = _lock_job(tx, job_id)
-    all_stages = _lock_stages(tx, job_id)
-    item = tx.row(sa.select(items).where(items.c.id == item_id).with_for_update())
-    assert item is not None
-    allowed = {ItemStatus.FAILED, ItemStatus.INTERRUPTED}
-    if force:
-        allowed |= {ItemStatus.SUCCEEDED, ItemStatus.SKIPPED}
-    if item["status"] not in allowed:
-        verb = "force-retried" if force else "retried"
-        raise CommandRefused(what="Item", id=item_id, verb=verb, state=item["status"], fix=_retry_fix(item["status"]))
-    if job["cancel_requested_at"] is not None:
-        raise CommandRefused(what="Item", id=item_id, verb="retried", state="being canceled", fix="Submit a new job.")
-    if job["status"] in JOB_FINISHED and job["dedupe_key"] is not None:
-        twin = active_twin(tx, job["dedupe_key"])
-        if twin is not None:
-            raise TwinActive(id=job_id, twin=twin)
-    tx.conn.execute(
-        sa.update(items)
-        .where(items.c.id == item_id, items.c.status == item["status"])
-        .values(
-            status=ItemStatus.PENDING,
-            returned=True,
-            forced=force,
-            attempt=0,
-            interruptions=0,
-            error_code=None,
-            error_message=None,
-            started_at=None,
-            finished_at=None,
-        )
-    )
-    delta = Delta()
-    delta.move(item["status"], ItemStatus.PENDING)
-    delta.ready = delta.returned = 1
-    tx.hot.adjust(tx, {item["stage_id"]: delta})
-    kind = "item_force_retried" if force else "item_retried"
-    data = {"was": item["status"], "error_code": item["error_code"]}
-    tx.hot.insert_events(tx, [Event(kind, by, job_id, item["stage_id"], item_id, data=data)])
-    _reopen(tx, job, all_stages, item["stage_id"], by)
-
-
-def _retry_fix(status: str) -> str:
-    match status:
-        case ItemStatus.SUCCEEDED | ItemStatus.SKIPPED:
-            return "To run it again although it is done, force-retry it."
-        case ItemStatus.CANCELED:
-            return "Submit a new job."
-        case _:
-            return "It will run by itself."
-
-
-def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], stage_id: int, by: str) -> None:
-    """The item's stage and everything after it may have work again."""
-    touched: set[str] = set()
-    events: list[Event] = []
-    for stage in all_stages:  # in topological order
-        if stage["id"] != stage_id and not touched.intersection(stage["depends_on"]):
-            continue
-        touched.add(stage["key"])
-        if stage["status"] in STAGE_FINISHED:
-            replan = stage["id"] != stage_id and stage["follow"] == "all" and not stage["given"]
-            _set_stage(
-                tx,
-                stage["id"],
-                status=StageStatus.PENDING,
-                finished_at=None,
-                planned=stage["planned"] and not replan,
-                last_error=None,
-            )
-            events.append(Event("stage_pending", by, job["id"], stage["id"], message="reopened"))
-        elif stage["status"] == StageStatus.RUNNING and job["cancel_requested_at"] is None:
-            stopped = sa.and_(stages.c.on_failure == "stop", stages.c.failed > 0)
-            _set_stage(tx, stage["id"], open=~stopped, claimable=sa.and_(~stopped, stages.c.ready > 0))
-        tx.announce(f"work:{stage['service']}")
-    if job["status"] in JOB_FINISHED:
-        _set_job(tx, job["id"], status=JobStatus.QUEUED, finished_at=None, error_code=None, error_message=None)
-        events.append(Event("job_queued", by, job["id"], message="reopened"))
-        tx.announce("jobs")
-    if events:
-        tx.hot.insert_events(tx, events)
-    advance(tx, [job["id"]])
+# --- priority -----------------------------------------------------------------------------------
 
 
 def set_priority(tx: Tx, job_id: int, priority: Any, by: str) -> None:
     """Smaller runs first. One row per stage, however many items there are."""
     if not isinstance(priority, int) or isinstance(priority, bool) or priority not in PRIORITIES:
         raise InputInvalid(problem=f"priority must be a whole number within ±1,000,000, not {priority!r}.")
-    job = _lock_job(tx, job_id)
+    job = lock_job(tx, job_id)
     if job["status"] in JOB_FINISHED:
         fix = "Its order no longer matters."
         raise CommandRefused(what="Job", id=job_id, verb="re-prioritised", state=job["status"], fix=fix)
-    _lock_stages(tx, job_id)
-    _set_job(tx, job_id, priority=priority)
+    lock_stages(tx, job_id)
+    set_job(tx, job_id, priority=priority)
     tx.conn.execute(sa.update(stages).where(stages.c.job_id == job_id).values(priority=priority))
     data = {"from": job["priority"], "to": priority}
     tx.hot.insert_events(tx, [Event("job_priority_changed", by, job_id, data=data)])
     tx.announce("jobs")
-
-
-# --- rows ---------------------------------------------------------------------------------------
-
-
-def _lock_job(tx: Tx, job_id: int) -> sa.RowMapping:
-    job = tx.row(sa.select(jobs).where(jobs.c.id == job_id).with_for_update())
-    if job is None:
-        raise NotFound(what="job", id=job_id)
-    return job
-
-
-def _lock_stages(tx: Tx, job_id: int) -> list[sa.RowMapping]:
-    return tx.rows(sa.select(stages).where(stages.c.job_id == job_id).order_by(stages.c.id).with_for_update())
-
-
-def _set_job(tx: Tx, job_id: int, **values: Any) -> None:
-    tx.conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(updated_at=tx.now, **values))
-
-
-def _set_stage(tx: Tx, stage_id: int, **values: Any) -> None:
-    tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(**values))

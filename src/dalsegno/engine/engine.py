@@ -22,7 +22,8 @@ from dalsegno.engine.planner import Planner
 from dalsegno.engine.rescuer import Rescuer, rescue_all
 from dalsegno.engine.scheduler import Scheduler
 from dalsegno.engine.service import Service, Services
-from dalsegno.engine.settler import Rules, Settler
+from dalsegno.engine.settler import Settler
+from dalsegno.engine.verdict import Rules
 from dalsegno.engine.waiting import wait_for_job
 from dalsegno.errors import DalSegnoError
 from dalsegno.model.backoff import Backoff

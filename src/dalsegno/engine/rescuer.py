@@ -17,7 +17,7 @@ from dalsegno.engine.commander import hold_lane, pause_job
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.planner import advance
 from dalsegno.engine.scheduler import requeue_job
-from dalsegno.engine.settler import interrupted
+from dalsegno.engine.verdict import interrupted
 from dalsegno.model.states import JOB_ACTIVE, ItemStatus, JobStatus
 from dalsegno.store.hot import Event, Settled
 from dalsegno.store.schema import items, jobs, lanes, leases, processes, stages

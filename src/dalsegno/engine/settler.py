@@ -6,37 +6,24 @@ second), and ends attempts that take too long.
 
 from __future__ import annotations
 
-import json
 import logging
-import random
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.follower import follow
-from dalsegno.engine.item import Item, storable
+from dalsegno.engine.item import Item
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.planner import advance
-from dalsegno.engine.submit import to_json
+from dalsegno.engine.verdict import UNSTORABLE, Rules, decide
 from dalsegno.errors import CommandRefused, DalSegnoError
-from dalsegno.model.backoff import Backoff
-from dalsegno.model.outcome import (
-    Done,
-    Fail,
-    Interrupted,
-    Outcome,
-    PauseJob,
-    Release,
-    Retry,
-    Skip,
-    Throttled,
-)
+from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry
 from dalsegno.model.states import ITEM_SATISFIED, JOB_ACTIVE, STAGE_FINISHED, ItemStatus
 from dalsegno.store.hot import Event, Settled, Settlement
 from dalsegno.store.schema import artifacts, items, jobs, stages
@@ -54,18 +41,7 @@ ADVANCE_BATCH = 50
 MOST_JOBS = 200
 """Jobs whose progress is brought up to date in one go."""
 
-UNSTORABLE = "outcome_unstorable"
-SUCCEEDED = ItemStatus.SUCCEEDED.value
-
 Ended = tuple[Item, Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How the settler decides about failures."""
-
-    backoff: Backoff = field(default_factory=Backoff)
-    rng: random.Random | None = None
 
 
 class Settler(Looper):
@@ -94,6 +70,7 @@ class Settler(Looper):
         self._pausing: list[tuple[int, str, str]] = []
         self._moved_jobs: set[int] = set()
         self._last_progress = 0.0
+        self._beginning = threading.Lock()
 
     # --- what others ask ----------------------------------------------------------------------
 
@@ -184,7 +161,7 @@ class Settler(Looper):
 
     def _settle(self, group: Sequence[Ended]) -> None:
         now = self._store.clock.now()
-        rows = [self._decided(item, outcome, now) for item, outcome in group]
+        rows = [decide(item, outcome, now, self._rules) for item, outcome in group]
         try:
             done = self._store.write("settle", lambda tx: _write(tx, group, rows))
         except DalSegnoError:
@@ -229,58 +206,6 @@ class Settler(Looper):
             self._store.write("advance", lambda tx, some=some: advance(tx, some))  # type: ignore[misc]
             self._quiet.difference_update(some)
 
-    # --- deciding -----------------------------------------------------------------------------
-
-    def _decided(self, item: Item, outcome: Outcome, now: datetime) -> Settled:
-        """What the outcome means; one that means nothing (a delay of infinity) fails its item for good."""
-        try:
-            return self._decide(item, outcome, now)
-        except Exception as error:
-            text = ascii(f"{type(outcome).__name__} that cannot be used: {type(error).__name__}: {error}")
-            return self._decide(item, Fail(text, code=UNSTORABLE), now)
-
-    def _decide(self, item: Item, outcome: Outcome, now: datetime) -> Settled:
-        """The one place where an outcome becomes a state."""
-        claimed = item.claimed
-        if type(outcome) is Done and outcome.result is None and claimed.lease == 1:  # the common case, one row less
-            return Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, SUCCEEDED, item.started_at)
-        row = Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, ItemStatus.PENDING,
-                      item.started_at, attempt=claimed.attempt, interruptions=claimed.interruptions)  # fmt: skip
-        match outcome:
-            case Done(result) | Skip(_, result) if (unfit := _unfit(result)) is not None:
-                return self._decide(item, unfit, now)
-            case Done(result):
-                return row._replace(status=ItemStatus.SUCCEEDED, interruptions=0, result=to_json(result, "its result"))
-            case Skip(reason, result):
-                return row._replace(
-                    status=ItemStatus.SKIPPED, interruptions=0, result=to_json(result, "its result"),
-                    data=json.dumps({"reason": reason}),
-                )  # fmt: skip
-            case Retry(error, code, delay):
-                failures = claimed.attempt + 1
-                row = row._replace(attempt=failures, interruptions=0, error_code=code, error_message=_text(error))
-                if failures >= item.stage.max_attempts:
-                    return row._replace(status=ItemStatus.FAILED, data=json.dumps({"attempt": failures}))
-                wait = self._rules.backoff.delay(failures, self._rules.rng) if delay is None else delay
-                return row._replace(
-                    due_at=now + timedelta(seconds=wait),
-                    data=json.dumps({"attempt": failures, "retry_in": round(wait, 3)}),
-                )
-            case Fail(error, code):
-                failures = claimed.attempt + 1
-                return row._replace(
-                    status=ItemStatus.FAILED, attempt=failures, error_code=code, error_message=_text(error),
-                    data=json.dumps({"attempt": failures}),
-                )  # fmt: skip
-            case Throttled(until, reason):
-                return row._replace(due_at=until, data=json.dumps({"throttled": reason, "until": until.isoformat()}))
-            case Release(reason):
-                return row._replace(data=json.dumps({"released": reason}))
-            case PauseJob(reason, code):
-                return row._replace(status=ItemStatus.INTERRUPTED, error_code=code, error_message=_text(reason))
-            case Interrupted(reason, code):
-                return interrupted(row, reason, code, item.stage.max_interruptions)
-
     # --- beginning, progress, timeouts --------------------------------------------------------
 
     def _begin_running(self) -> None:
@@ -299,12 +224,14 @@ class Settler(Looper):
             self._begin(late)
 
     def _begin(self, some: list[Item]) -> None:
-        rows = [(item.id, item.claimed.lease, item.started_at, item.worker) for item in some if item.started_at]
-        accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows))
-        for item in some:
-            item.begun = True
-            if item.id not in accepted and not item.settled:
-                item.lost = item.cancelled = True
+        with self._beginning:  # a worker that enters a phase and the loop may want to begin the same item
+            fresh = [item for item in some if not item.begun]
+            rows = [(item.id, item.claimed.lease, item.started_at, item.worker) for item in fresh if item.started_at]
+            accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows)) if rows else set()
+            for item in fresh:
+                item.begun = True
+                if item.id not in accepted and not item.settled:
+                    item.lost = item.cancelled = True
 
     def _time_out(self, pool: Pool, worker: str, item: Item) -> None:
         if not pool.replace(worker, item):
@@ -325,33 +252,6 @@ class Settler(Looper):
             self._store.write("progress", lambda tx: _store_progress(tx, moved, jobs_moved))
             self._moved_jobs.difference_update(jobs_moved)
         self._report()
-
-
-def interrupted(row: Settled, reason: str, code: str, most: int) -> Settled:
-    """An interruption costs no attempt, but a poison item must not loop for ever."""
-    count = row.interruptions + 1
-    if count >= most:
-        text = f"interrupted {count} times in a row without progress; last: {reason}"
-        return row._replace(
-            status=ItemStatus.FAILED, interruptions=count, error_code="interrupted_too_often", error_message=text
-        )
-    return row._replace(
-        status=ItemStatus.INTERRUPTED, interruptions=count, error_code=code, error_message=reason,
-        data=json.dumps({"interruptions": count}),
-    )  # fmt: skip
-
-
-def _unfit(result: Any) -> Fail | None:
-    """Why a result cannot be stored; it would fail the same way every time."""
-    try:
-        to_json(result, "its result")
-    except DalSegnoError as error:
-        return Fail(str(error), error.code)
-    return None
-
-
-def _text(error: str) -> str:
-    return storable(str(error))[:4000]
 
 
 def _groups(batch: list[Ended]) -> Iterable[list[Ended]]:

@@ -18,7 +18,8 @@ from dalsegno import faults
 from dalsegno.clock import Clock
 from dalsegno.errors import DalSegnoError, DatabaseFull, DatabaseReadOnly, DatabaseUnavailable
 from dalsegno.store.hot import Raced
-from dalsegno.store.hot_postgres import ONLY_BY_INDEX, PostgresHot
+from dalsegno.store.hot_postgres import PostgresHot
+from dalsegno.store.postgres_sql import ONLY_BY_INDEX
 from dalsegno.store.store import Store, Tx
 
 T = TypeVar("T")

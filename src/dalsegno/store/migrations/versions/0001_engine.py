@@ -27,9 +27,7 @@ def upgrade() -> None:
         sa.Column("content_type", sa.Text(), nullable=True),
         sa.Column("checksum", sa.Text(), nullable=False),
         sa.Column("created_at", UtcTime(), nullable=False),
-        sa.CheckConstraint(
-            "(kind = 'input' OR kind = 'output' OR kind = 'log')", name=op.f("ck_artifacts_kind_known")
-        ),
+        sa.CheckConstraint("(kind = 'input' OR kind = 'output' OR kind = 'log')", name=op.f("ck_artifacts_kind_known")),
         sa.CheckConstraint("size_bytes >= 0", name=op.f("ck_artifacts_size_not_negative")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_artifacts")),
     )
@@ -52,9 +50,7 @@ def upgrade() -> None:
             "(status = 'pending' OR status = 'applied' OR status = 'rejected')",
             name=op.f("ck_commands_status_known"),
         ),
-        sa.CheckConstraint(
-            "(status = 'pending') = (applied_at IS NULL)", name=op.f("ck_commands_applied_has_time")
-        ),
+        sa.CheckConstraint("(status = 'pending') = (applied_at IS NULL)", name=op.f("ck_commands_applied_has_time")),
         sa.CheckConstraint(
             "(type = 'pause' OR type = 'resume' OR type = 'cancel' OR type = 'retry_item' OR type = 'force_retry_item' OR type = 'set_priority')",
             name=op.f("ck_commands_type_known"),
@@ -155,9 +151,7 @@ def upgrade() -> None:
             "lease > 0 OR (status <> 'claimed' AND status <> 'running')",
             name=op.f("ck_items_leased_has_number"),
         ),
-        sa.CheckConstraint(
-            "status <> 'running' OR started_at IS NOT NULL", name=op.f("ck_items_running_has_start")
-        ),
+        sa.CheckConstraint("status <> 'running' OR started_at IS NOT NULL", name=op.f("ck_items_running_has_start")),
         sa.CheckConstraint("attempt >= 0 AND interruptions >= 0", name=op.f("ck_items_counts_not_negative")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_items")),
         sa.UniqueConstraint("stage_id", "key", name=op.f("uq_items_stage_id_key")),
@@ -196,15 +190,9 @@ def upgrade() -> None:
         sa.Column("held_at", UtcTime(), nullable=True),
         sa.Column("held_by", sa.Text(), nullable=True),
         sa.Column("held_reason", sa.Text(), nullable=True),
-        sa.CheckConstraint(
-            "(recovery = 'continue' OR recovery = 'pause')", name=op.f("ck_lanes_recovery_known")
-        ),
-        sa.CheckConstraint(
-            "(held_at IS NULL) = (held_reason IS NULL)", name=op.f("ck_lanes_hold_has_reason")
-        ),
-        sa.CheckConstraint(
-            "max_active IS NULL OR max_active >= 1", name=op.f("ck_lanes_max_active_positive")
-        ),
+        sa.CheckConstraint("(recovery = 'continue' OR recovery = 'pause')", name=op.f("ck_lanes_recovery_known")),
+        sa.CheckConstraint("(held_at IS NULL) = (held_reason IS NULL)", name=op.f("ck_lanes_hold_has_reason")),
+        sa.CheckConstraint("max_active IS NULL OR max_active >= 1", name=op.f("ck_lanes_max_active_positive")),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_lanes")),
     )
     op.create_table(
@@ -353,9 +341,7 @@ def upgrade() -> None:
         "jobs",
         ["dedupe_key"],
         unique=True,
-        sqlite_where=sa.text(
-            "dedupe_key IS NOT NULL AND status IN ('queued', 'running', 'pause_requested', 'paused')"
-        ),
+        sqlite_where=sa.text("dedupe_key IS NOT NULL AND status IN ('queued', 'running', 'pause_requested', 'paused')"),
         postgresql_where=sa.text(
             "dedupe_key IS NOT NULL AND status IN ('queued', 'running', 'pause_requested', 'paused')"
         ),
@@ -422,9 +408,7 @@ def upgrade() -> None:
         sa.Column("finished_at", UtcTime(), nullable=True),
         sa.Column("last_error", sa.Text(), nullable=True),
         sa.CheckConstraint("(follow = 'all' OR follow = 'each')", name=op.f("ck_stages_follow_known")),
-        sa.CheckConstraint(
-            "(on_failure = 'continue' OR on_failure = 'stop')", name=op.f("ck_stages_on_failure_known")
-        ),
+        sa.CheckConstraint("(on_failure = 'continue' OR on_failure = 'stop')", name=op.f("ck_stages_on_failure_known")),
         sa.CheckConstraint(
             "(status = 'completed' OR status = 'failed' OR status = 'skipped' OR status = 'canceled') = (finished_at IS NOT NULL)",
             name=op.f("ck_stages_finished_has_time"),
@@ -434,9 +418,7 @@ def upgrade() -> None:
             name=op.f("ck_stages_status_known"),
         ),
         sa.CheckConstraint("NOT open OR status = 'running'", name=op.f("ck_stages_open_means_running")),
-        sa.CheckConstraint(
-            "claimable = (open AND ready > 0)", name=op.f("ck_stages_claimable_means_open_and_ready")
-        ),
+        sa.CheckConstraint("claimable = (open AND ready > 0)", name=op.f("ck_stages_claimable_means_open_and_ready")),
         sa.CheckConstraint("low_seq >= 0 AND low_seq <= high_seq", name=op.f("ck_stages_marks_in_order")),
         sa.CheckConstraint(
             "pending >= 0 AND claimed >= 0 AND running >= 0 AND succeeded >= 0 AND failed >= 0 AND skipped >= 0 AND interrupted >= 0 AND canceled >= 0",
@@ -477,9 +459,7 @@ def upgrade() -> None:
     if op.get_context().dialect.name == "postgresql":
         # Ids are handed out before the commit; who tails needs to know which transaction wrote a row.
         op.execute("ALTER TABLE events ALTER COLUMN tx SET DEFAULT pg_current_xact_id()::text::bigint")
-        op.execute(
-            "ALTER TABLE events DROP CONSTRAINT pk_events, ADD CONSTRAINT pk_events PRIMARY KEY (tx, id)"
-        )
+        op.execute("ALTER TABLE events DROP CONSTRAINT pk_events, ADD CONSTRAINT pk_events PRIMARY KEY (tx, id)")
         op.execute("ALTER SEQUENCE events_id_seq CACHE 100")
         # A stage that is newer than the statistics would be taken for empty, and any index for as good as another.
         op.execute("ALTER TABLE items ALTER COLUMN stage_id SET STATISTICS 0")

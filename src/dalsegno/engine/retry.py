@@ -1,0 +1,107 @@
+"""Retry: a fresh start for one item, and for the stages and the job that were done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from dalsegno.engine.planner import advance
+from dalsegno.engine.rows import lock_job, lock_stages, set_job, set_stage
+from dalsegno.engine.submit import active_twin
+from dalsegno.errors import CommandRefused, NotFound, TwinActive
+from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED, ItemStatus, JobStatus, StageStatus
+from dalsegno.store.hot import Delta, Event
+from dalsegno.store.schema import items, stages
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Tx
+
+
+def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
+    """A fresh budget of attempts for one item; a finished job goes back to the queue for it."""
+    job_id = tx.conn.execute(sa.select(items.c.job_id).where(items.c.id == item_id)).scalar()
+    if job_id is None:
+        raise NotFound(what="item", id=item_id)
+    job = lock_job(tx, job_id)
+    all_stages = lock_stages(tx, job_id)
+    item = tx.row(sa.select(items).where(items.c.id == item_id).with_for_update())
+    assert item is not None
+    allowed = {ItemStatus.FAILED, ItemStatus.INTERRUPTED}
+    if force:
+        allowed |= {ItemStatus.SUCCEEDED, ItemStatus.SKIPPED}
+    if item["status"] not in allowed:
+        verb = "force-retried" if force else "retried"
+        raise CommandRefused(what="Item", id=item_id, verb=verb, state=item["status"], fix=_retry_fix(item["status"]))
+    if job["cancel_requested_at"] is not None:
+        raise CommandRefused(what="Item", id=item_id, verb="retried", state="being canceled", fix="Submit a new job.")
+    if job["status"] in JOB_FINISHED and job["dedupe_key"] is not None:
+        twin = active_twin(tx, job["dedupe_key"])
+        if twin is not None:
+            raise TwinActive(id=job_id, twin=twin)
+    tx.conn.execute(
+        sa.update(items)
+        .where(items.c.id == item_id, items.c.status == item["status"])
+        .values(
+            status=ItemStatus.PENDING,
+            returned=True,
+            forced=force,
+            attempt=0,
+            interruptions=0,
+            error_code=None,
+            error_message=None,
+            started_at=None,
+            finished_at=None,
+        )
+    )
+    delta = Delta()
+    delta.move(item["status"], ItemStatus.PENDING)
+    delta.ready = delta.returned = 1
+    tx.hot.adjust(tx, {item["stage_id"]: delta})
+    kind = "item_force_retried" if force else "item_retried"
+    data = {"was": item["status"], "error_code": item["error_code"]}
+    tx.hot.insert_events(tx, [Event(kind, by, job_id, item["stage_id"], item_id, data=data)])
+    _reopen(tx, job, all_stages, item["stage_id"], by)
+
+
+def _retry_fix(status: str) -> str:
+    match status:
+        case ItemStatus.SUCCEEDED | ItemStatus.SKIPPED:
+            return "To run it again although it is done, force-retry it."
+        case ItemStatus.CANCELED:
+            return "Submit a new job."
+        case _:
+            return "It will run by itself."
+
+
+def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], stage_id: int, by: str) -> None:
+    """The item's stage and everything after it may have work again."""
+    touched: set[str] = set()
+    events: list[Event] = []
+    for stage in all_stages:  # in topological order
+        if stage["id"] != stage_id and not touched.intersection(stage["depends_on"]):
+            continue
+        touched.add(stage["key"])
+        if stage["status"] in STAGE_FINISHED:
+            replan = stage["id"] != stage_id and stage["follow"] == "all" and not stage["given"]
+            set_stage(
+                tx,
+                stage["id"],
+                status=StageStatus.PENDING,
+                finished_at=None,
+                planned=stage["planned"] and not replan,
+                last_error=None,
+            )
+            events.append(Event("stage_pending", by, job["id"], stage["id"], message="reopened"))
+        elif stage["status"] == StageStatus.RUNNING and job["cancel_requested_at"] is None:
+            stopped = sa.and_(stages.c.on_failure == "stop", stages.c.failed > 0)
+            set_stage(tx, stage["id"], open=~stopped, claimable=sa.and_(~stopped, stages.c.ready > 0))
+        tx.announce(f"work:{stage['service']}")
+    if job["status"] in JOB_FINISHED:
+        set_job(tx, job["id"], status=JobStatus.QUEUED, finished_at=None, error_code=None, error_message=None)
+        events.append(Event("job_queued", by, job["id"], message="reopened"))
+        tx.announce("jobs")
+    if events:
+        tx.hot.insert_events(tx, events)
+    advance(tx, [job["id"]])
