@@ -87,6 +87,7 @@ def services(journal: Journal, marker: Path) -> list[Service]:
         if long:
             item.phase("long")
             item.progress(0.5, "half")
+            item.log.info("half way")
         done.wait(max(WORK, LONG) if long else WORK)
         if item.stage.key == "polish" and number % 10 == 3 and item.attempt == 0:
             return Retry("the first attempt always fails", delay=0.02)
