@@ -1,7 +1,8 @@
 """Events: listed by job or item, or tailed so that none is ever missed.
 
-Ids are not commit order on PostgreSQL: a transaction that took its id first may commit last. A tail therefore
-reads by (tx, id) and stops at the oldest transaction that is still writing.
+Ids are not commit order on PostgreSQL: a transaction that took its id first may commit last, and connections take
+ids in advance. Everything here therefore reads by (tx, id), and a tail stops at the oldest transaction that is still
+writing. On SQLite ids say it all.
 """
 
 from __future__ import annotations
@@ -33,13 +34,9 @@ class Page(NamedTuple):
 
 def tail(tx: Tx, after: Cursor, *, job_id: int | None = None, item_id: int | None = None, limit: int = PAGE) -> Page:
     """The next events after a cursor."""
-    safe = tx.hot.safe_tx(tx)
-    query = (
-        sa.select(events)
-        .where(sa.tuple_(events.c.tx, events.c.id) > (after.tx, after.id), events.c.tx < safe)
-        .order_by(events.c.tx, events.c.id)
-        .limit(limit)
-    )
+    safe, order = tx.hot.safe_tx(tx), _order(tx)
+    beyond = sa.tuple_(*order) > (after.tx, after.id) if len(order) == 2 else events.c.id > after.id
+    query = sa.select(events).where(beyond, events.c.tx < safe).order_by(*order).limit(limit)
     found = _records(tx, _about(query, job_id, item_id))
     if len(found) == limit:
         return Page(found, Cursor(found[-1].tx, found[-1].id))
@@ -49,29 +46,26 @@ def tail(tx: Tx, after: Cursor, *, job_id: int | None = None, item_id: int | Non
 def latest(tx: Tx, *, job_id: int | None = None, item_id: int | None = None, limit: int = 50) -> Page:
     """The last events; a tail from the page's cursor misses nothing that comes after."""
     safe = tx.hot.safe_tx(tx)
-    query = sa.select(events).where(events.c.tx < safe).limit(limit)
-    # Each order has its index: one job's few events are not looked for among everybody's.
-    if job_id is None and item_id is None:
-        query = query.order_by(events.c.tx.desc(), events.c.id.desc())
-    else:
-        query = query.order_by(events.c.id.desc())
+    newest_first = [column.desc() for column in _order(tx)]
+    query = sa.select(events).where(events.c.tx < safe).order_by(*newest_first).limit(limit)
     return Page(_records(tx, _about(query, job_id, item_id))[::-1], _end(tx, safe) or Cursor())
 
 
 def _end(tx: Tx, safe: int) -> Cursor | None:
     """The last event that nothing can be put before any more."""
-    row = tx.row(
-        sa.select(events.c.tx, events.c.id)
-        .where(events.c.tx < safe)
-        .order_by(events.c.tx.desc(), events.c.id.desc())
-        .limit(1)
-    )
+    newest_first = [column.desc() for column in _order(tx)]
+    row = tx.row(sa.select(events.c.tx, events.c.id).where(events.c.tx < safe).order_by(*newest_first).limit(1))
     return None if row is None else Cursor(row["tx"], row["id"])
 
 
 def events_of_item(tx: Tx, item_id: int, limit: int = 1000) -> list[EventRecord]:
     """An item's timeline."""
-    return _records(tx, sa.select(events).where(events.c.item_id == item_id).order_by(events.c.id).limit(limit))
+    return _records(tx, sa.select(events).where(events.c.item_id == item_id).order_by(*_order(tx)).limit(limit))
+
+
+def _order(tx: Tx) -> tuple[sa.Column[int], ...]:
+    """The order in which things happened, by the columns of the primary key: no table is sorted for a page of it."""
+    return (events.c.tx, events.c.id) if tx.conn.dialect.name == "postgresql" else (events.c.id,)
 
 
 def _about(query: sa.Select[tuple[object]], job_id: int | None, item_id: int | None) -> sa.Select[tuple[object]]:
