@@ -62,7 +62,7 @@ def cancel(desk: Desk, job_id: JobId, wait: Wait = 10.0) -> None:
     _ask(desk, "cancel", f"Job {job_id} is being canceled", wait, job_id=job_id)
 
 
-@command(app, "priority")
+@command(app, "priority", context_settings={"ignore_unknown_options": True})  # -3 is a number, not an option
 def priority(
     desk: Desk,
     job_id: JobId,

@@ -103,6 +103,13 @@ class Desk:
         self.aside.print(text, markup=False)
 
 
+def number(text: str) -> int:
+    """The number of a job or an item, as the databases can hold it."""
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise typer.BadParameter(f'"{text}" is not a number that anything has here.')
+    return int(text)
+
+
 def plain(value: Any) -> Any:
     """Records, dataclasses and times as JSON knows them."""
     from pydantic_core import to_jsonable_python

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dalsegno.cli.desk import Desk, command
+from dalsegno.cli.desk import Desk, command, number
 from dalsegno.cli.jobs import JobId, Limit
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dalsegno.insight.items import ItemDetail
 
 app = typer.Typer()
-ItemId = Annotated[int, typer.Argument(metavar="ITEM", help="The item's number.")]
+ItemId = Annotated[int, typer.Argument(parser=number, metavar="ITEM", help="The item's number.")]
 
 
 @command(app, "items")
@@ -24,7 +24,9 @@ def items(
     job_id: JobId,
     state: Annotated[str | None, typer.Option(help="Only these, for example failed,interrupted.")] = None,
     stage: Annotated[str | None, typer.Option(help="Only items of this stage.")] = None,
-    after: Annotated[int | None, typer.Option(metavar="ID", help="After this item: the next page.")] = None,
+    after: Annotated[
+        int | None, typer.Option(parser=number, metavar="ID", help="After this item: the next page.")
+    ] = None,
     limit: Limit = 50,
 ) -> None:
     """List the items of a job, stage by stage.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dalsegno.cli.desk import Desk, command
+from dalsegno.cli.desk import Desk, command, number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many to show.")]
-JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's number.")]
+JobId = Annotated[int, typer.Argument(parser=number, metavar="JOB", help="The job's number.")]
 
 
 @command(app, "jobs")
@@ -25,7 +25,9 @@ def jobs(
     status: Annotated[str | None, typer.Option(help="Only these, for example running,paused.")] = None,
     lane: Annotated[str | None, typer.Option(help="Only jobs of this lane.")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only jobs of this workflow.")] = None,
-    before: Annotated[int | None, typer.Option(metavar="ID", help="Older than this: the next page.")] = None,
+    before: Annotated[
+        int | None, typer.Option(parser=number, metavar="ID", help="Older than this: the next page.")
+    ] = None,
     limit: Limit = 20,
 ) -> None:
     """List jobs, newest first."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dalsegno.cli.desk import Desk, command
+from dalsegno.cli.desk import Desk, command, number
 from dalsegno.cli.jobs import Limit
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 LOOK_EVERY = 0.25
-OfJob = Annotated[int | None, typer.Option("--job", metavar="JOB", help="Only about this job.")]
-OfItem = Annotated[int | None, typer.Option("--item", metavar="ITEM", help="Only about this item.")]
+OfJob = Annotated[int | None, typer.Option("--job", parser=number, metavar="JOB", help="Only about this job.")]
+OfItem = Annotated[int | None, typer.Option("--item", parser=number, metavar="ITEM", help="Only about this item.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dalsegno.cli.desk import Desk, command
+from dalsegno.cli.desk import Desk, command, number
 from dalsegno.cli.run import Modules
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def list_(desk: Desk) -> None:
 def show(
     desk: Desk,
     name: Annotated[str, typer.Argument(help="The workflow's name.")],
-    version: Annotated[int | None, typer.Option(help="By default the newest.")] = None,
+    version: Annotated[int | None, typer.Option(parser=number, metavar="N", help="By default the newest.")] = None,
 ) -> None:
     """Print a workflow as JSON, in the form that apply reads."""
     from dalsegno.cli.toolbox import open_toolbox
