@@ -11,9 +11,7 @@ from dalsegno import Backoff
 seconds = st.floats(min_value=0.001, max_value=1e6)
 
 
-@pytest.mark.parametrize(
-    ("attempt", "wait"), [(1, 15), (2, 30), (3, 60), (4, 120), (8, 1920), (9, 3600), (50, 3600)]
-)
+@pytest.mark.parametrize(("attempt", "wait"), [(1, 15), (2, 30), (3, 60), (4, 120), (8, 1920), (9, 3600), (50, 3600)])
 def test_the_wait_doubles_from_the_base_up_to_the_cap(attempt: int, wait: float) -> None:
     assert Backoff(base=15, cap=3600, jitter=0).delay(attempt) == wait
 

@@ -114,9 +114,7 @@ def test_a_long_chain_of_dry_stages_settles_in_one_pass() -> None:
     assert all(view.status == "completed" for view in stages)
 
 
-@pytest.mark.parametrize(
-    "status", ["queued", "paused", "completed", "failed", "canceled", "completed_with_errors"]
-)
+@pytest.mark.parametrize("status", ["queued", "paused", "completed", "failed", "canceled", "completed_with_errors"])
 def test_a_job_that_is_not_active_stays_as_it_is(status: str) -> None:
     assert due(status, stage(1, pending=1)) == []
 
@@ -208,11 +206,7 @@ def test_a_job_ends_only_with_every_stage_at_an_end_and_nothing_in_hand(
 ) -> None:
     job, canceling, stages = situation
     for change in progress(job, canceling, stages):
-        if (
-            change == Change(None, change.status)
-            and change.status in JOB_FINISHED
-            and job not in JOB_FINISHED
-        ):
+        if change == Change(None, change.status) and change.status in JOB_FINISHED and job not in JOB_FINISHED:
             assert all(view.status in STAGE_FINISHED for view in stages)
             if canceling:
                 assert not any(view.leased or view.pending or view.interrupted for view in stages)

@@ -26,9 +26,7 @@ def test_a_valid_workflow_is_accepted_with_its_defaults() -> None:
 
 
 def test_an_unknown_step_is_named_with_the_one_that_was_meant() -> None:
-    text = fault(
-        plain({"key": "download", "service": "x"}, {"key": "b", "service": "x", "depends_on": ["downlaod"]})
-    )
+    text = fault(plain({"key": "download", "service": "x"}, {"key": "b", "service": "x", "depends_on": ["downlaod"]}))
     assert 'step "b" depends on unknown step "downlaod"' in text
     assert 'Did you mean "download"?' in text
 

@@ -138,9 +138,7 @@ def test_a_database_damaged_in_the_middle_is_said_to_be_corrupt(sqlite_url: str)
 
 
 @as_root
-def test_a_read_only_disk_is_refused_with_what_to_do(
-    mounted: Callable[..., Path], sqlite_template: Path
-) -> None:
+def test_a_read_only_disk_is_refused_with_what_to_do(mounted: Callable[..., Path], sqlite_template: Path) -> None:
     point = mounted("size=8m")
     shutil.copy(sqlite_template, point / "x.db")
     subprocess.run(["mount", "-o", "remount,ro", str(point)], check=True)
@@ -230,9 +228,7 @@ def test_a_disk_that_fills_up_during_a_run_strands_nothing(
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs", "smb3"])
-def test_a_network_share_is_refused_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_network_share_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path}/share {kind} rw 0 0\n")
     (tmp_path / "share").mkdir()

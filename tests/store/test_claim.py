@@ -110,9 +110,7 @@ def test_gaps_in_the_numbers_are_stepped_over(still: Store, me: int) -> None:
     stage = stage_of(still, job)["id"]
 
     def tear(tx: object) -> None:
-        tx.conn.execute(
-            sa.delete(items).where(items.c.stage_id == stage, items.c.seq.in_([1, 2, 5, 6, 7, 10]))
-        )
+        tx.conn.execute(sa.delete(items).where(items.c.stage_id == stage, items.c.seq.in_([1, 2, 5, 6, 7, 10])))
         values = {"total": 4, "pending": 4, "ready": 4}
         tx.conn.execute(sa.update(stages).where(stages.c.id == stage).values(**values))
 
@@ -175,9 +173,7 @@ def test_every_claim_is_an_event_of_its_item(still: Store, me: int) -> None:
     assert told == [item.id for item in claimed]
 
 
-def test_counters_equal_a_recount_through_a_long_mixed_life(
-    still: Store, me: int, clock: ManualClock
-) -> None:
+def test_counters_equal_a_recount_through_a_long_mixed_life(still: Store, me: int, clock: ManualClock) -> None:
     job = submitted(still, one_step(max_attempts=5), items=40).job_id
     ends = ["succeeded", "failed", "skipped", "pending", "interrupted"]
     for number in range(60):

@@ -122,9 +122,7 @@ def test_on_postgresql_a_claim_visits_as_much_with_100_000_pending_as_with_1_000
         assert not wrong, f"{pending} pending: {wrong}"
         visited[pending] = (rows, buffers)
     assert visited[MANY][0] <= visited[FEW][0] * 1.05, visited
-    assert visited[MANY][1] <= visited[FEW][1] * 1.3 + 20, (
-        visited
-    )  # an index of 100,000 may be a level deeper
+    assert visited[MANY][1] <= visited[FEW][1] * 1.3 + 20, visited  # an index of 100,000 may be a level deeper
 
 
 def steps_of(store: Store, process: int) -> int:
@@ -180,9 +178,7 @@ def test_on_sqlite_every_statement_of_a_claim_searches_an_index(
     assert not [detail for detail in details if re.match(r"SCAN (items|stages|leases)", detail)], details
     assert any("ix_stages_claim" in detail for detail in details), details
     assert any("ix_items_returned" in detail for detail in details), details
-    assert any(
-        re.search(r"SEARCH items USING .*\(stage_id=\? AND seq>\? AND seq<\?\)", d) for d in details
-    ), details
+    assert any(re.search(r"SEARCH items USING .*\(stage_id=\? AND seq>\? AND seq<\?\)", d) for d in details), details
     assert not any("TEMP B-TREE" in detail for detail in details), details
 
 

@@ -140,9 +140,7 @@ def test_each_broken_row_is_refused_by_the_constraint_made_for_it(filled: Store)
         table = table_of(name)
         clean = {key: value for key, value in GOOD[table.name].items() if key not in row}
         with pytest.raises((sa.exc.IntegrityError, psycopg.IntegrityError), match="ck_") as caught:
-            filled.write(
-                "test", lambda tx, t=table, v={**clean, **row}: tx.conn.execute(sa.insert(t).values(**v))
-            )
+            filled.write("test", lambda tx, t=table, v={**clean, **row}: tx.conn.execute(sa.insert(t).values(**v)))
         # A row can break two at once; the one it was made for must be real, which the next test shows alone.
         assert f"ck_{table.name}_" in str(caught.value), (name, row)
 
@@ -187,11 +185,7 @@ def test_two_unfinished_jobs_cannot_share_a_dedupe_key(store: Store) -> None:
 def test_a_times_text_on_sqlite_sorts_as_time(sqlite_url: str, stores: Callable[..., Store]) -> None:
     from dalsegno.store.schema import from_text, to_text
 
-    moments = [
-        datetime(2026, 1, 1, 0, 0, second, micro, tzinfo=UTC)
-        for second in (0, 1)
-        for micro in (0, 7, 900_000)
-    ]
+    moments = [datetime(2026, 1, 1, 0, 0, second, micro, tzinfo=UTC) for second in (0, 1) for micro in (0, 7, 900_000)]
     texts = [to_text(moment) for moment in moments]
     assert texts == sorted(texts)
     assert len({len(text) for text in texts}) == 1

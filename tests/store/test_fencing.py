@@ -57,9 +57,7 @@ def test_finishing_without_a_begin_tells_the_start_too(store: Store, me: int) ->
 
 
 @pytest.mark.parametrize("status", ["succeeded", "failed", "skipped", "pending", "interrupted"])
-def test_a_finish_under_an_old_lease_is_refused_and_changes_nothing(
-    store: Store, me: int, status: str
-) -> None:
+def test_a_finish_under_an_old_lease_is_refused_and_changes_nothing(store: Store, me: int, status: str) -> None:
     job = submitted(store, items=1).job_id
     (stale,) = claim(store, me)
     settle(store, [stale], "pending")
@@ -125,9 +123,7 @@ def test_there_is_one_lease_row_for_each_leased_item_and_none_after(store: Store
     held = claim(store, me, 3)
     begin(store, held[:1], "work-7")
     rows = every(store, sa.select(leases).order_by(leases.c.item_id))
-    assert [(row["item_id"], row["number"], row["process_id"]) for row in rows] == [
-        (i.id, 1, me) for i in held
-    ]
+    assert [(row["item_id"], row["number"], row["process_id"]) for row in rows] == [(i.id, 1, me) for i in held]
     assert [row["worker"] for row in rows] == ["work-7", None, None]
     settle(store, held)
     assert every(store, sa.select(leases)) == []

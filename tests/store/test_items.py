@@ -25,9 +25,7 @@ from tests.helpers import (
 
 def test_bulk_insert_keeps_order_numbers_and_params(store: Store) -> None:
     texts = ["plain", 'quo"te', "back\\slash", "tab\there", "new\nline", "日本", "\\N", "", "é" * 100]
-    job = submit(
-        store, one_step(), items=[(f"key {n} {text}"[:500], {"t": text}) for n, text in enumerate(texts)]
-    )
+    job = submit(store, one_step(), items=[(f"key {n} {text}"[:500], {"t": text}) for n, text in enumerate(texts)])
     found = items_of(store, job.job_id)
     assert [row["seq"] for row in found] == list(range(1, len(texts) + 1))
     assert [row["params"]["t"] for row in found] == texts

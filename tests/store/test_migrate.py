@@ -58,9 +58,7 @@ def test_a_fresh_database_is_exactly_what_the_schema_says(empty_database_url: st
         inspector = sa.inspect(conn)
         for table in metadata.sorted_tables:
             named = {str(c.name) for c in table.constraints if isinstance(c, sa.CheckConstraint)}
-            assert {check["name"] for check in inspector.get_check_constraints(table.name)} == named, (
-                table.name
-            )
+            assert {check["name"] for check in inspector.get_check_constraints(table.name)} == named, table.name
             indexes = {str(index.name) for index in table.indexes}
             assert {i["name"] for i in inspector.get_indexes(table.name)} >= indexes, table.name
     engine.dispose()
@@ -145,9 +143,7 @@ def _fill(url: str) -> None:
 def test_processes_that_start_together_on_an_empty_database_all_succeed(empty_database_url: str) -> None:
     program = "import sys, dalsegno; dalsegno.open_store(sys.argv[1]).write('x', lambda tx: None)"
     started = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, empty_database_url], stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([sys.executable, "-c", program, empty_database_url], stderr=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
     ends = [(process.communicate(timeout=60)[1], process.returncode) for process in started]

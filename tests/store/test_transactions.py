@@ -61,9 +61,7 @@ def test_an_exception_in_one_function_does_not_lose_the_others_of_its_group(stor
 
     gate = threading.Event()
     with ThreadPoolExecutor(40) as pool:
-        blocker = pool.submit(
-            store.write, "test", lambda _tx: gate.wait(10)
-        )  # SQLite: the others form one group
+        blocker = pool.submit(store.write, "test", lambda _tx: gate.wait(10))  # SQLite: the others form one group
         answers = [pool.submit(work, number) for number in range(30)]
         gate.set()
         blocker.result()
@@ -80,9 +78,7 @@ def test_a_constraint_broken_by_one_function_is_told_to_that_one_only(store: Sto
     store.write("test", lambda tx: add_lane(tx, "taken"))
     with ThreadPoolExecutor(8) as pool:
         names = ["taken", "free1", "taken", "free2"]
-        answers = [
-            pool.submit(store.write, "test", lambda tx, name=name: add_lane(tx, name)) for name in names
-        ]
+        answers = [pool.submit(store.write, "test", lambda tx, name=name: add_lane(tx, name)) for name in names]
         outcomes = [answer.exception() is None for answer in answers]
     assert outcomes == [False, True, False, True]
     assert lane_names(store) == ["free1", "free2", "taken"]
@@ -189,9 +185,7 @@ def test_what_one_process_announces_another_hears(
     watcher.start()
     try:
         if backend == "postgres":
-            wait_until(
-                lambda: heard, "the listener to be connected"
-            )  # it says so by announcing everything once
+            wait_until(lambda: heard, "the listener to be connected")  # it says so by announcing everything once
             heard.clear()
         else:
             there.write("test", lambda _tx: None)
@@ -272,9 +266,7 @@ def test_on_sqlite_every_event_is_safe_to_read_at_once(sqlite_url: str, stores: 
     assert [row["type"] for row in rows] == ["one"]
 
 
-def test_a_deadlock_is_retried_until_both_are_through(
-    postgres_url: str, stores: Callable[..., Store]
-) -> None:
+def test_a_deadlock_is_retried_until_both_are_through(postgres_url: str, stores: Callable[..., Store]) -> None:
     store = stores(postgres_url)
     for name in ("left", "right"):
         store.write("test", lambda tx, name=name: add_lane(tx, name))
@@ -316,9 +308,7 @@ def test_a_serialization_failure_is_tried_again(
     assert lane_names(store) == ["once"]
 
 
-def test_for_ever_colliding_writes_give_up_with_a_clear_error(
-    postgres_url: str, stores: Callable[..., Store]
-) -> None:
+def test_for_ever_colliding_writes_give_up_with_a_clear_error(postgres_url: str, stores: Callable[..., Store]) -> None:
     def work(_tx: Tx) -> None:
         raise psycopg.errors.SerializationFailure("again and again")
 
