@@ -1,4 +1,8 @@
-"""The hot statements for SQLite. There is one writer, so reading first and writing after is safe here."""
+"""The hot statements for SQLite. There is one writer, so reading first and writing after is safe here.
+
+A batch is one step of one statement: values go in as one JSON text and come out as one. Python lets go of its
+interpreter lock at every step, so a statement per item (or a row per item) means waiting for busy handlers per item.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,6 @@ CLAIM_FRESH = """
 UPDATE items
 SET status = 'claimed', lease = lease + 1
 WHERE stage_id = ? AND seq > ? AND seq <= ? AND status = 'pending'
-RETURNING id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced, parent_id, params
 """
 
 INSERT_LEASE = "INSERT INTO leases (item_id, number, process_id, stage_id, claimed_at) VALUES (?, ?, ?, ?, ?)"
@@ -57,6 +60,14 @@ WHERE stage_id = ? AND seq > ? AND seq <= ? AND status = 'claimed'
 TELL_FRESH = """
 INSERT INTO events (at, type, level, source, job_id, stage_id, item_id)
 SELECT ?, 'item_claimed', 'info', 'engine', job_id, stage_id, id
+FROM items
+WHERE stage_id = ? AND seq > ? AND seq <= ? AND status = 'claimed'
+"""
+
+FETCH_FRESH = """
+SELECT json_group_array(
+    json_array(id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced, parent_id, params)
+)
 FROM items
 WHERE stage_id = ? AND seq > ? AND seq <= ? AND status = 'claimed'
 """
@@ -91,17 +102,26 @@ UPDATE items SET status = 'running', started_at = ? WHERE id = ? AND lease = ? A
 RETURNING job_id
 """
 
-# Returns begun_at itself: SQLite 3.40 answers 1 to `RETURNING begun_at IS NOT NULL` whatever the column holds.
+# Asked before the leases end: SQLite 3.40 answers 1 to `RETURNING begun_at IS NOT NULL` whatever the column holds.
+LIVE_LEASES = """
+SELECT json_group_array(json_array(item_id, number, begun_at))
+FROM json_each(?) AS v
+JOIN leases ON item_id = json_extract(v.value, '$[0]') AND number = json_extract(v.value, '$[1]')
+"""
+
 END_LEASES = """
 DELETE FROM leases
 WHERE (item_id, number) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))
-RETURNING item_id, number, begun_at
 """
 
 FINISH_PLAIN = """
 UPDATE items
-SET status = 'succeeded', lease = lease + 1, result = ?, started_at = ?, finished_at = ?
-WHERE id = ? AND lease = ? AND (status = 'claimed' OR status = 'running')
+SET status = 'succeeded', lease = lease + 1, result = json_extract(v.value, '$[2]'),
+    started_at = json_extract(v.value, '$[3]'), finished_at = ?
+FROM json_each(?) AS v
+WHERE items.id = json_extract(v.value, '$[0]')
+    AND items.lease = json_extract(v.value, '$[1]')
+    AND (items.status = 'claimed' OR items.status = 'running')
 """
 
 FINISH = """
@@ -125,7 +145,7 @@ TELL_SUCCEEDED = """
 INSERT INTO events (at, type, level, source, job_id, stage_id, item_id)
 SELECT ?, 'item_succeeded', 'info', 'engine', job_id, stage_id, id
 FROM items
-WHERE id IN (SELECT value FROM json_each(?))
+WHERE id IN (SELECT json_extract(value, '$[0]') FROM json_each(?))
 """
 
 STAGE_ADJUSTED = """
@@ -174,9 +194,10 @@ class SqliteHot(Hot):
             fresh = min(ready - returned, left - back)
             while fresh > 0 and low < high:  # more than once only where numbers are missing
                 top = min(low + fresh, high)
-                taken = raw.execute(CLAIM_FRESH, (stage_id, low, top)).fetchall()
+                raw.execute(CLAIM_FRESH, (stage_id, low, top))
                 raw.execute(LEASE_FRESH, (process_id, now, stage_id, low, top))
                 raw.execute(TELL_FRESH, (now, stage_id, low, top))
+                taken = json.loads(raw.execute(FETCH_FRESH, (stage_id, low, top)).fetchone()[0])
                 rows += taken
                 low = top
                 fresh -= len(taken)
@@ -212,7 +233,9 @@ class SqliteHot(Hot):
     def settle(self, tx: Tx, rows: Sequence[Settled]) -> Settlement:
         raw = tx.raw
         wanted = json.dumps([(row[0], row[1]) for row in rows])
-        begun_at = {(item, number): begun for item, number, begun in raw.execute(END_LEASES, (wanted,))}
+        live = json.loads(raw.execute(LIVE_LEASES, (wanted,)).fetchone()[0])
+        begun_at = {(item, number): begun for item, number, begun in live}
+        raw.execute(END_LEASES, (wanted,))
         now = to_text(tx.now)
         accepted: list[Accepted] = []
         plain: list[tuple[object, ...]] = []
@@ -229,7 +252,7 @@ class SqliteHot(Hot):
             if started and not begun:
                 begins.append(row.id)
             if row.plain:
-                plain.append((row.result, started, now, row.id, row.lease))
+                plain.append((row.id, row.lease, row.result, started))
             else:
                 full.append(_finish_params(row, started, now))
                 told.append(_finish_event(row, now))
@@ -242,10 +265,11 @@ class SqliteHot(Hot):
                 delta.ready += 1
                 delta.returned += 1
             accepted.append(Accepted(row.id, row.stage_id, row.status, begun, row.due_at is not None))
-        raw.executemany(FINISH_PLAIN, plain)
+        finished = json.dumps(plain)
+        raw.execute(FINISH_PLAIN, (now, finished))
         raw.executemany(FINISH, full)
         raw.execute(TELL_STARTED, (json.dumps(begins),))
-        raw.execute(TELL_SUCCEEDED, (now, json.dumps([row[3] for row in plain])))
+        raw.execute(TELL_SUCCEEDED, (now, finished))
         raw.executemany(INSERT_EVENT, told)
         return Settlement(accepted, self.adjust(tx, deltas))
 
@@ -319,7 +343,7 @@ class SqliteHot(Hot):
         return 1  # one writer: ids are commit order and every `tx` is 0
 
 
-def _seq(row: tuple[int, ...]) -> int:
+def _seq(row: Sequence[int]) -> int:
     return row[3]
 
 
