@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -51,10 +50,6 @@ def main() -> None:
     try:
         # Standalone, typer prints usage errors for people and exits by itself.
         sys.exit(app(standalone_mode=not as_json) or 0)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough (`dalsegno events | head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

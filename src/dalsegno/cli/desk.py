@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -117,6 +118,18 @@ def plain(value: Any) -> Any:
     return to_jsonable_python(value)
 
 
+@contextlib.contextmanager
+def _while_read() -> Iterator[None]:
+    """Whoever reads our output may have seen enough (`dalsegno events | head`): no error, and nothing to say."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def command(app: typer.Typer, name: str, **how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function of a Desk as a command that also takes the common options, after its name."""
 
@@ -137,7 +150,8 @@ def command(app: typer.Typer, name: str, **how: Any) -> Callable[[Callable[..., 
         def call(*, context: typer.Context, **given: Any) -> None:
             outer: Desk = context.find_object(Desk) or Desk()
             mine = {key: given.pop(key) or getattr(outer, key) for key in COMMON}
-            function(Desk(**mine), **given)
+            with _while_read():
+                function(Desk(**mine), **given)
 
         keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
         vars(call)["__signature__"] = inspect.Signature([context, *keyword, *common])
