@@ -19,6 +19,7 @@ from dalsegno.model.suggest import did_you_mean
 
 DEFAULT_FILE = Path("dalsegno.env")
 CONCURRENCY = "MAX_CONCURRENCY_"
+QUERY_PASSWORD = re.compile(r"(?<=[?&]password=)[^&]*")
 Origin = Literal["default", "file", "environment", "option"]
 
 
@@ -40,7 +41,12 @@ class Settings(BaseSettings):
     """One field per key, with a default that works. Keys are the fields' names in capitals."""
 
     model_config = SettingsConfigDict(
-        use_attribute_docstrings=True, extra="ignore", frozen=True, env_ignore_empty=True, validate_default=False
+        use_attribute_docstrings=True,
+        extra="ignore",
+        frozen=True,
+        env_ignore_empty=True,
+        validate_default=False,
+        allow_inf_nan=False,
     )
 
     database_url: str = "sqlite:///dalsegno.db"
@@ -87,7 +93,8 @@ class Settings(BaseSettings):
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be logged."""
         urls = (self.database_url, self.listen_database_url or "")
-        return tuple({found for url in urls if (found := _password(url))})
+        found = {secret for url in urls for secret in (_password(url), *QUERY_PASSWORD.findall(url)) if secret}
+        return tuple(sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,4 +220,4 @@ def masked_url(url: str) -> str:
     """The URL without its password, wherever it stands."""
     secret = _password(url)
     shown = url.replace(f":{secret}@", ":***@") if secret else url
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", shown)
+    return QUERY_PASSWORD.sub("***", shown)
