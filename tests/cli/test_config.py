@@ -1,0 +1,85 @@
+"""`config show` and `config check`: every value, where it comes from, and no secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dalsegno.settings import KEYS
+from tests.cli.tool import say
+
+
+def test_every_setting_is_shown_with_its_origin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "dalsegno.env").write_text("# mine\n\nDRAIN_SEC=5\nMAX_CONCURRENCY_TONE=3\nNODE_NAME=attic\n")
+    monkeypatch.setenv("NODE_NAME", "cellar")
+    answer = say("config", "show", "--json", "--database", "postgresql://me:hunter2@db/x").data
+    assert answer.keys() == {"file", "settings"}
+    assert answer["file"] == "dalsegno.env"
+    assert all(row.keys() == {"key", "value", "origin", "line"} for row in answer["settings"])
+    rows = {row["key"]: (row["value"], row["origin"], row["line"]) for row in answer["settings"]}
+    assert set(KEYS) <= rows.keys()
+    assert rows["DRAIN_SEC"] == ("5", "file", 3)
+    assert rows["MAX_CONCURRENCY_TONE"] == ("3", "file", 4)
+    assert rows["NODE_NAME"] == ("cellar", "environment", None)
+    assert rows["BACKOFF_CAP_SEC"] == ("3600", "default", None)
+    assert rows["DATABASE_URL"] == ("postgresql://me:***@db/x", "option", None)
+    text = say("config", "show").out
+    assert "dalsegno.env:3" in text
+    assert "environment" in text
+
+
+def test_secrets_are_masked_wherever_they_stand(folder: Path) -> None:
+    (folder / "dalsegno.env").write_text(
+        "DATABASE_URL=postgresql://me:hunter2@db/x\nLISTEN_DATABASE_URL=postgresql://db/x?user=me&password=hunter2\n"
+    )
+    for words in (("config", "show"), ("config", "show", "--json")):
+        text = say(*words).out
+        assert "hunter2" not in text
+        assert text.count("***") == 2
+
+
+def test_without_a_file_the_defaults_hold(folder: Path) -> None:
+    assert say("config", "show", "--json").data["file"] is None
+    assert "defaults (no dalsegno.env)" in say("config", "check").out
+
+
+def test_the_check_tries_everything_the_settings_name(here: str, folder: Path) -> None:
+    (folder / "my.env").write_text("SERVICES=tests.cli.studio\nLIBRARY_ROOT=music\n")
+    answer = say("config", "check", "--env-file", "my.env", "--json").data
+    assert answer.keys() == {"file", "database", "library", "services"}
+    assert answer["library"] == str(folder / "music")
+    assert answer["services"] == ["tone", "listen", "playlist", "echo", "gate"]
+    assert say("config", "check", "--env-file", "my.env").out.endswith("All is well.\n")
+
+
+@pytest.mark.parametrize("word", ["show", "check"])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("\n# x\nDRIAN_SEC=5\n", 'dalsegno.env, line 3, DRIAN_SEC: this key is not known. Did you mean "DRAIN_SEC"?'),
+        ("DRAIN_SEC=soon\n", "dalsegno.env, line 1, DRAIN_SEC: input should be a valid number"),
+        ("NODE_NAME=x\nHEARTBEAT_TTL_SEC=3\n", "dalsegno.env, line 2, HEARTBEAT_TTL_SEC: "),
+        ("MAX_CONCURRENCY_TONE=0\n", "dalsegno.env, line 1, MAX_CONCURRENCY_TONE: "),
+        ("just words\n", 'line 1: "just words" is not KEY=value'),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_line(folder: Path, word: str, content: str, says: str) -> None:
+    (folder / "dalsegno.env").write_text(content)
+    answer = say("config", word, fine=False)
+    assert (answer.code, answer.out) == (2, "")
+    assert says in answer.err
+    assert say("config", word, "--json", fine=False).error["code"] == "setting_invalid"
+
+
+def test_a_named_file_must_be_there() -> None:
+    answer = say("jobs", "--env-file", "missing.env", fine=False)
+    assert answer.code == 2
+    assert "missing.env: there is no such file" in answer.err
+
+
+def test_the_check_names_a_module_that_is_not_there(folder: Path) -> None:
+    (folder / "dalsegno.env").write_text("SERVICES=studio.missing\n")
+    answer = say("config", "check", fine=False)
+    assert answer.code == 2
+    assert 'The services of "studio.missing" cannot be loaded' in answer.err
