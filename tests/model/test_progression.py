@@ -15,6 +15,7 @@ def stage(number: int, status: str = "pending", **fields: Any) -> StageView:
         "depends_on": (),
         "follow": "all",
         "on_failure": "continue",
+        "open": status == "running",
         "planned": True,
         "pending": 0,
         "leased": 0,
@@ -49,9 +50,19 @@ EACH_1 = {"depends_on": ("s1",), "follow": "each"}
             id="failed items under continue complete with errors",
         ),
         pytest.param(
-            [stage(1, "running", failed=1, on_failure="stop", pending=5), stage(2, **AFTER_1)],
+            [stage(1, "running", failed=1, on_failure="stop", open=False, pending=5), stage(2, **AFTER_1)],
             [(1, "failed"), (2, "skipped"), (None, "failed")],
             id="a failed item under stop fails the stage and skips what depends on it",
+        ),
+        pytest.param(
+            [stage(1, "running", failed=1, on_failure="stop", pending=1), stage(2, **AFTER_1)],
+            [],
+            id="a stage that was opened again for a retry goes on although another item failed",
+        ),
+        pytest.param(
+            [stage(1, "running", failed=1, on_failure="stop"), stage(2, **AFTER_1)],
+            [(1, "failed"), (2, "skipped"), (None, "failed")],
+            id="a stage that stops and runs dry with a failure fails",
         ),
         pytest.param(
             [stage(1, "running", failed=1, on_failure="stop", leased=1), stage(2, **AFTER_1)],

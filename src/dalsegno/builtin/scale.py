@@ -10,6 +10,7 @@ import array
 import errno
 import io
 import math
+import re
 import time
 import wave
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def tone(item: Item) -> Any:
     """Write one note as a WAV file; skipped when it is there already, whole."""
     number, seconds = int(item.params["number"]), float(item.params["seconds"])
     frames = round(RATE * seconds)
-    path = _folder(item.snapshot) / f"{number + 1:02}-{item.key.replace('#', 's')}.wav"
+    path = _place(item.snapshot, f"{number + 1:02}-{item.key.replace('#', 's')}.wav")
     result = {"path": str(path), "frames": frames, "seconds": seconds, "title": item.key}
     there = None if item.forced else whole(path, HEADER + 2 * frames)
     if there is not None:
@@ -116,7 +117,7 @@ def listen(item: Item) -> Any:
 @service("playlist")
 def playlist(item: Item) -> Any:
     """Write the M3U8 playlist of all verified notes."""
-    path = _folder(item.snapshot) / item.key
+    path = _place(item.snapshot, item.key)
     lines = ["#EXTM3U"]
     for track in item.params["tracks"]:
         lines += [f"#EXTINF:{track['seconds']:.0f},{track['title']}", Path(track["path"]).name]
@@ -136,8 +137,10 @@ def tracks(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "scale.m3u8", {"tracks": kept}
 
 
-def _folder(snapshot: dict[str, Any]) -> Path:
-    return Path(snapshot.get("LIBRARY_ROOT", "library")) / "scale"
+def _place(snapshot: dict[str, Any], name: str) -> Path:
+    """One file in the library's folder, whatever the name: keys come from outside, and none may lead elsewhere."""
+    safe = re.sub(r"[^\w .-]", "_", name).lstrip(".") or "_"
+    return Path(snapshot.get("LIBRARY_ROOT", "library")) / "scale" / safe
 
 
 def _wave(pitch: float, frames: int, start: int, end: int) -> Iterator[int]:

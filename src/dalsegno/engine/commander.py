@@ -228,11 +228,13 @@ def requeue_interrupted(tx: Tx, job_stages: Sequence[sa.RowMapping], by: str) ->
 
 def hold_lane(tx: Tx, lane: str, reason: str, by: str) -> None:
     """Nothing of this lane starts until an operator resumes."""
-    tx.conn.execute(
+    held = tx.conn.execute(
         sa.update(lanes)
         .where(lanes.c.name == lane, lanes.c.held_at.is_(None))
         .values(held_at=tx.now, held_by=by, held_reason=reason)
-    )
+    ).rowcount
+    if held:
+        tx.hot.insert_events(tx, [Event("lane_held", by, level="warn", message=reason, data={"lane": lane})])
 
 
 def release_lane(tx: Tx, lane: str, by: str) -> None:

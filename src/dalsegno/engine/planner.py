@@ -45,7 +45,7 @@ _JOBS = (
 _STAGES = (
     sa.select(
         stages.c.id, stages.c.job_id, stages.c.key, stages.c.seq, stages.c.service, stages.c.status,
-        stages.c.depends_on, stages.c.follow, stages.c.on_failure, stages.c.planned, stages.c.pending,
+        stages.c.depends_on, stages.c.follow, stages.c.on_failure, stages.c.open, stages.c.planned, stages.c.pending,
         LEASED.label("leased"), stages.c.failed, stages.c.interrupted, stages.c.last_error,
     )
     .where(stages.c.job_id.in_(sa.bindparam("ids", expanding=True)))
@@ -79,6 +79,7 @@ def _advance(tx: Tx, job: sa.RowMapping, rows: list[sa.RowMapping], events: list
             depends_on=tuple(row["depends_on"]),
             follow=row["follow"],
             on_failure=row["on_failure"],
+            open=row["open"],
             planned=row["planned"],
             pending=row["pending"],
             leased=row["leased"],

@@ -94,9 +94,8 @@ def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], sta
                 last_error=None,
             )
             events.append(Event("stage_pending", by, job["id"], stage["id"], message="reopened"))
-        elif stage["status"] == StageStatus.RUNNING and job["cancel_requested_at"] is None:
-            stopped = sa.and_(stages.c.on_failure == "stop", stages.c.failed > 0)
-            set_stage(tx, stage["id"], open=~stopped, claimable=sa.and_(~stopped, stages.c.ready > 0))
+        elif stage["id"] == stage_id and stage["status"] == StageStatus.RUNNING:
+            set_stage(tx, stage["id"], open=True, claimable=stages.c.ready > 0)
         tx.announce(f"work:{stage['service']}")
     if job["status"] in JOB_FINISHED:
         set_job(tx, job["id"], status=JobStatus.QUEUED, finished_at=None, error_code=None, error_message=None)

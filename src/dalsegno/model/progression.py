@@ -22,6 +22,7 @@ class StageView:
     depends_on: tuple[str, ...]
     follow: str
     on_failure: str
+    open: bool
     planned: bool
     pending: int
     leased: int
@@ -50,6 +51,7 @@ def progress(job: str, canceling: bool, stages: Sequence[StageView]) -> list[Cha
 
 def _move(stage: StageView, status: str) -> Change:
     stage.status = status
+    stage.open = status == StageStatus.RUNNING
     return Change(stage.id, status)
 
 
@@ -87,7 +89,8 @@ def _run(stages: Sequence[StageView]) -> list[Change]:
             elif all(up.status == StageStatus.COMPLETED for up in upstream):
                 changes.append(_move(stage, StageStatus.RUNNING))
         if stage.status == StageStatus.RUNNING and not stage.leased:
-            if stage.failed and stage.on_failure == "stop":
+            # A failure closes a stage that stops; a retry of one of several opens it again for what is left.
+            if stage.failed and stage.on_failure == "stop" and (not stage.open or _dry(stage, upstream)):
                 changes.append(_move(stage, StageStatus.FAILED))
             elif stage.follow == "each" and upstream[0].status in (StageStatus.FAILED, StageStatus.SKIPPED):
                 if not stage.pending and not stage.interrupted:

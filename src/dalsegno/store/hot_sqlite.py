@@ -161,8 +161,8 @@ SET total = total + :total,
     canceled = canceled + :canceled,
     ready = ready + :ready,
     returned = returned + :returned,
-    open = open AND NOT (on_failure = 'stop' AND failed + :failed > 0),
-    claimable = open AND ready + :ready > 0 AND NOT (on_failure = 'stop' AND failed + :failed > 0)
+    open = open AND NOT (on_failure = 'stop' AND :failed > 0),
+    claimable = open AND ready + :ready > 0 AND NOT (on_failure = 'stop' AND :failed > 0)
 WHERE id = :id
 RETURNING job_id, claimed + running = 0 AND (pending = 0 OR NOT open)
 """

@@ -25,6 +25,7 @@ from dalsegno.store.store import Store, Tx
 T = TypeVar("T")
 
 TRIES = 8
+POOL, OVERFLOW = 6, 14
 DEBOUNCE = 0.05
 """Seconds between two NOTIFYs: a NOTIFY per commit would serialise all commits of the server."""
 
@@ -48,8 +49,8 @@ class PostgresStore(Store):
         self._engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             isolation_level="AUTOCOMMIT",  # BEGIN and COMMIT are ours: hot transactions say more in them
-            pool_size=6,
-            max_overflow=14,
+            pool_size=POOL,
+            max_overflow=OVERFLOW,
             # No prepared statements: PgBouncer in transaction mode has none, and a batch is planned once anyway.
             connect_args={"prepare_threshold": None, "application_name": "dalsegno"},
         )
@@ -57,7 +58,7 @@ class PostgresStore(Store):
     def write(self, name: str, work: Callable[[Tx], T]) -> T:
         for attempt in range(1, TRIES + 1):
             try:
-                with self._connected() as conn:
+                with self._connected(ONLY_BY_INDEX) as conn:
                     result, topics = self._transact(conn, name, work, attempt)
             except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, Raced) as error:
                 if attempt == TRIES:
@@ -71,9 +72,8 @@ class PostgresStore(Store):
         return result
 
     def read(self, work: Callable[[Tx], T]) -> T:
-        with self._connected() as conn:
+        with self._connected("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as conn:
             raw: Any = conn.connection.driver_connection
-            raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 return work(Tx(conn, self.hot, self.clock.now()))
             finally:
@@ -93,7 +93,6 @@ class PostgresStore(Store):
 
     def _transact(self, conn: sa.Connection, name: str, work: Callable[[Tx], T], attempt: int) -> tuple[T, set[str]]:
         raw: Any = conn.connection.driver_connection
-        raw.execute(ONLY_BY_INDEX)
         try:
             tx = Tx(conn, self.hot, self.clock.now(), attempt)
             try:
@@ -109,10 +108,24 @@ class PostgresStore(Store):
         faults.point(f"{name}.commit.after")
         return result, tx.announced
 
+    def _checkout(self, first: str) -> sa.Connection:
+        """A connection on which `first` was said. One that died in the pool is no error of the caller's."""
+        for _ in range(POOL + OVERFLOW):
+            conn = self._engine.connect()
+            raw: Any = conn.connection.driver_connection
+            try:
+                raw.execute(first)
+            except psycopg.OperationalError:
+                conn.invalidate()
+                conn.close()
+            else:
+                return conn
+        raise DatabaseUnavailable(problem="it ends every connection at once")
+
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sa.Connection]:
+    def _connected(self, first: str) -> Iterator[sa.Connection]:
         try:
-            with self._engine.connect() as conn:
+            with self._checkout(first) as conn:
                 try:
                     yield conn
                 except BaseException:
@@ -145,7 +158,7 @@ class PostgresStore(Store):
                 closed = self._closed
             if topics:
                 # Lost on a broken connection: that is what polling is for.
-                with contextlib.suppress(DalSegnoError, psycopg.Error), self._connected() as conn:
+                with contextlib.suppress(DalSegnoError, psycopg.Error), self._connected("SELECT 1") as conn:
                     raw: Any = conn.connection.driver_connection
                     raw.execute("SELECT pg_notify(%s, %s)", (self._channel, " ".join(sorted(topics))[:7000]))
             if closed:

@@ -211,8 +211,8 @@ SET total = total + %(total)s,
     canceled = canceled + %(canceled)s,
     ready = ready + %(ready)s,
     returned = returned + %(returned)s,
-    open = open AND NOT (on_failure = 'stop' AND failed + %(failed)s > 0),
-    claimable = open AND ready + %(ready)s > 0 AND NOT (on_failure = 'stop' AND failed + %(failed)s > 0)
+    open = open AND NOT (on_failure = 'stop' AND %(failed)s > 0),
+    claimable = open AND ready + %(ready)s > 0 AND NOT (on_failure = 'stop' AND %(failed)s > 0)
 WHERE id = %(id)s
 RETURNING job_id, claimed + running = 0 AND (pending = 0 OR NOT open)
 """
