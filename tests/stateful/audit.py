@@ -102,14 +102,18 @@ def check_counters(picture: Picture) -> None:
 
 
 def is_open(picture: Picture, stage: Row) -> bool:
-    """Whether a claim may take from this stage, from first principles."""
+    """Whether a claim may take from this stage, from first principles.
+
+    Except for one thing that rows do not tell: under policy stop a failure closes the stage and a retry opens it
+    again, and which of them came last is history. Without a failure it must be open.
+    """
     job = picture.jobs[stage["job_id"]]
-    stopped = stage["on_failure"] == "stop" and any(i["status"] == "failed" for i in picture.items_of(stage["id"]))
+    failed = stage["on_failure"] == "stop" and any(i["status"] == "failed" for i in picture.items_of(stage["id"]))
     return (
         job["status"] == "running"
         and job["cancel_requested_at"] is None
         and stage["status"] == "running"
-        and not stopped
+        and (stage["open"] or not failed)
     )
 
 

@@ -340,6 +340,9 @@ class EngineMachine(RuleBasedStateMachine):
             assert after.items[key]["parent_id"] in live, "a lease ended that nobody spoke for"
         for item in some:
             row = after.items[item.id]
+            stage = after.stages[item.stage.id]
+            if item.id in live and row["status"] == "failed" and stage["on_failure"] == "stop":
+                assert not stage["open"], "a failure did not stop its stage"
             canceling = before.jobs[item.job_id]["cancel_requested_at"] is not None
             if item.id in live and row["status"] in ("succeeded", "skipped") and not canceling:
                 for follower in item.stage.followed_by:

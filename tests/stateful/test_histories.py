@@ -84,7 +84,6 @@ def test_both_failed_items_of_a_stage_that_stops_can_be_retried(story: Story) ->
     assert story.status("a/x") == story.status("a/y") == "succeeded"
 
 
-@pytest.mark.xfail(reason="the other failure closes the stage again before the retried item can run")
 def test_one_of_two_failed_items_of_a_stage_that_stops_can_be_retried(story: Story) -> None:
     two_failures(story)
     story.teardown()
