@@ -13,7 +13,7 @@ from tests.cli.tool import Process
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: None) -> Iterator[Path]:
     """Where the user stands: nothing is set, nothing is there."""
     for key in KEYS:
         monkeypatch.delenv(key, raising=False)
