@@ -199,7 +199,6 @@ def refused(url: str, code: int, *says: str) -> None:
         pytest.param(
             "postgresql://user:hunter2@host:port/db",
             "sqlite:///path",
-            marks=pytest.mark.xfail(strict=False, reason="store/open.py lets make_url's ValueError through"),
         ),
     ],
 )

@@ -124,10 +124,6 @@ def test_an_item_that_kills_its_process_every_time_fails_and_the_others_complete
     assert sum(item["status"] != "succeeded" for item in picture.items.values()) == 1
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="what runs beside a poison item, or has ended and is not settled yet, is interrupted as often as it",
-)
 def test_an_item_that_kills_its_process_does_not_take_its_neighbours_along(harness: Harness) -> None:
     picture = run_with_poison(harness, "part-2")
     assert sum(item["status"] != "succeeded" for item in picture.items.values()) == 1

@@ -186,6 +186,9 @@ def resume_job(tx: Tx, job_id: int, overrides: dict[str, Any], by: str) -> bool:
     job = lock_job(tx, job_id)
     if job["status"] == JobStatus.PAUSE_REQUESTED:
         return False
+    if job["status"] == JobStatus.QUEUED and release_lane(tx, job["lane"], by):
+        tx.announce("jobs")
+        return True
     if job["status"] != JobStatus.PAUSED:
         fix = "Only a paused job can be resumed."
         raise CommandRefused(what="Job", id=job_id, verb="resumed", state=job["status"], fix=fix)
@@ -237,7 +240,8 @@ def hold_lane(tx: Tx, lane: str, reason: str, by: str) -> None:
         tx.hot.insert_events(tx, [Event("lane_held", by, level="warn", message=reason, data={"lane": lane})])
 
 
-def release_lane(tx: Tx, lane: str, by: str) -> None:
+def release_lane(tx: Tx, lane: str, by: str) -> bool:
+    """Let the lane's jobs start again; False: it was not held."""
     released = tx.conn.execute(
         sa.update(lanes)
         .where(lanes.c.name == lane, lanes.c.held_at.is_not(None))
@@ -245,6 +249,7 @@ def release_lane(tx: Tx, lane: str, by: str) -> None:
     ).rowcount
     if released:
         tx.hot.insert_events(tx, [Event("lane_released", by, data={"lane": lane})])
+    return bool(released)
 
 
 # --- cancel -------------------------------------------------------------------------------------
@@ -262,8 +267,19 @@ def cancel_job(tx: Tx, job_id: int, by: str) -> None:
     for stage in lock_stages(tx, job_id):
         set_stage(tx, stage["id"], open=False, claimable=False)
     tx.hot.insert_events(tx, [Event("job_cancel_requested", by, job_id)])
+    if not _others_paused(tx, job):
+        release_lane(tx, job["lane"], by)  # nobody is left whose resume could
     tx.announce("closed")
     tx.announce("jobs")
+
+
+def _others_paused(tx: Tx, job: sa.RowMapping) -> bool:
+    paused = sa.select(jobs.c.id).where(
+        jobs.c.lane == job["lane"],
+        jobs.c.id != job["id"],
+        jobs.c.status.in_([JobStatus.PAUSED, JobStatus.PAUSE_REQUESTED]),
+    )
+    return tx.conn.execute(paused.limit(1)).scalar() is not None
 
 
 def cancel_items(tx: Tx, job_id: int, limit: int = 2000) -> int:

@@ -75,11 +75,12 @@ class Engine:
         self._planner = Planner(store, self.services, self._process_id)
         self._rescuer = Rescuer(store, self._process_id, self.options.lease_seconds / 3)
         self._logs = LogBridge(store, self.options.secrets) if self.options.keep_logs else None
+        alone = threading.Lock()
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = Service(service.name, service.handler, workers, service.planner)
             self.pools[service.name] = Pool(
-                pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop
+                pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop, alone
             )
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None

@@ -15,7 +15,7 @@ from typing import Any
 from dalsegno.clock import Clock
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import Service
-from dalsegno.model.outcome import Done, Outcome, Retry, outcome_of
+from dalsegno.model.outcome import Done, Outcome, Release, Retry, outcome_of
 
 logger = logging.getLogger("dalsegno.engine")
 
@@ -27,6 +27,8 @@ FIRST_GUESS = 0.05
 AHEAD = 0.25
 """Prefetch what the workers can do in this many seconds: short items come in hundreds, long ones one by one."""
 MOST_AHEAD = 2000
+SUSPECT = 2
+"""Interruptions in a row after which an item may be what kills the process."""
 
 
 class Pool:
@@ -40,6 +42,7 @@ class Pool:
         begin: Callable[[Item], bool],
         hungry: Callable[[], None],
         loop: AsyncLoop,
+        alone: threading.Lock | None = None,
     ) -> None:
         self.service = service
         self.waiting: deque[Item] = deque()
@@ -51,6 +54,7 @@ class Pool:
         self._begin = begin
         self._hungry = hungry
         self._loop = loop
+        self._alone = alone or threading.Lock()
         self._ready = threading.Condition()
         self._ending = threading.Lock()
         self._stopping = False
@@ -148,15 +152,16 @@ class Pool:
             if item is None:
                 break
             item.worker = name
+            suspect = item.claimed.interruptions >= SUSPECT
+            if suspect and not self._wait_alone():
+                settle(item, Release("shutting down"))
+                break
             running[name] = item
             item.started_at = clock.now()
             start = clock.monotonic()
-            # A first delivery begins lazily; one that came back is written down before its handler may crash us.
-            if item.claimed.lease > 1 and not self._begin(item):
-                running.pop(name, None)
-                settle(item, Done())
-                continue
-            outcome = self._attempt(item)
+            outcome = self._first(item) or self._attempt(item)
+            if suspect:
+                self._alone.release()
             with self._ending:
                 if running.get(name) is not item:
                     return  # timed out and replaced: the settler has spoken for this item
@@ -170,6 +175,23 @@ class Pool:
                 self._asked = True
                 self._hungry()
         self._threads.pop(name, None)
+
+    def _wait_alone(self) -> bool:
+        """Items that were interrupted again and again run one at a time: the one that kills the process is then found
+        without taking the others along. False: the pool was stopped meanwhile."""
+        while not self._alone.acquire(timeout=0.1):
+            if self._stopping:
+                return False
+        return True
+
+    def _first(self, item: Item) -> Outcome | None:
+        """A first delivery begins lazily; one that came back is written down before its handler may crash us."""
+        if item.claimed.lease == 1:
+            return None
+        try:
+            return None if self._begin(item) else Done()  # the lease is lost: whatever we say is refused
+        except Exception as error:
+            return Release(f"could not be begun: {type(error).__name__}")
 
     def _attempt(self, item: Item) -> Outcome:
         token = current_item.set(item)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.model.states import ItemStatus, StageStatus
+from dalsegno.model.states import STAGE_FINISHED, ItemStatus, StageStatus
 from dalsegno.store.hot import Delta, Event, NewItem
 from dalsegno.store.schema import items, jobs, leases, stages
 
@@ -19,24 +19,31 @@ if TYPE_CHECKING:
 Parent = tuple["Item", str | None]
 
 
-def follow(tx: Tx, parents: Sequence[Parent]) -> None:
-    """Add a follower for each parent; where there is one already and the result changed, it starts over."""
+def follow(tx: Tx, parents: Sequence[Parent]) -> set[int]:
+    """Add a follower for each parent; where there is one already and the result changed, it starts over.
+
+    Returns the jobs with a stage that was finished and has work again.
+    """
     by_stage: dict[int, list[Parent]] = {}
     for parent in parents:
         for stage_id in parent[0].stage.followed_by:
             by_stage.setdefault(stage_id, []).append(parent)
+    reopened: set[int] = set()
     for stage_id, some in sorted(by_stage.items()):
-        _follow(tx, stage_id, some)
+        reopened |= _follow(tx, stage_id, some)
+    return reopened
 
 
-def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> None:
+def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> set[int]:
     stage = tx.row(
-        sa.select(stages.c.job_id, stages.c.service, stages.c.high_seq).where(stages.c.id == stage_id).with_for_update()
+        sa.select(stages.c.job_id, stages.c.service, stages.c.high_seq, stages.c.status)
+        .where(stages.c.id == stage_id)
+        .with_for_update()
     )
     assert stage is not None
     canceling = sa.select(jobs.c.cancel_requested_at).where(jobs.c.id == stage["job_id"])
     if tx.conn.execute(canceling).scalar() is not None:
-        return  # what still finishes counts, and nothing follows from it
+        return set()  # what still finishes counts, and nothing follows from it
     rows = [
         NewItem(stage["high_seq"] + number, item.key, None, item.id, _hash(result))
         for number, (item, result) in enumerate(parents, 1)
@@ -54,6 +61,13 @@ def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> None:
     if delta.counts[ItemStatus.FAILED]:
         _open_again(tx, stage_id)
     tx.announce(f"work:{stage['service']}")
+    if not delta.ready or stage["status"] not in STAGE_FINISHED:
+        return set()
+    tx.conn.execute(
+        sa.update(stages).where(stages.c.id == stage_id).values(status=StageStatus.PENDING, finished_at=None)
+    )
+    tx.hot.insert_events(tx, [Event("stage_pending", "follower", stage["job_id"], stage_id, message="reopened")])
+    return {stage["job_id"]}
 
 
 def _open_again(tx: Tx, stage_id: int) -> None:

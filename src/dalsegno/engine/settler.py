@@ -112,7 +112,11 @@ class Settler(Looper):
         return not item.lost
 
     def phase(self, item: Item) -> None:
-        """Write a phase change at once, from the worker's own thread."""
+        """Write a phase change at once, from the worker's own thread. A database that is away is not the item's fault."""
+        with suppress(DalSegnoError):
+            self._write_phase(item)
+
+    def _write_phase(self, item: Item) -> None:
         if not item.begun:
             self._begin([item])
         if item.lost:
@@ -282,7 +286,7 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
         if item.stage.followed_by:
             satisfied.append((item, row.result))
     if satisfied:
-        follow(tx, satisfied)
+        done.quiet_jobs.update(follow(tx, satisfied))
     failures = {row.stage_id: row for row in rows if row.status == ItemStatus.FAILED and row.id in accepted}
     for stage_id, row in sorted(failures.items()):
         tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(last_error=row.error_message))

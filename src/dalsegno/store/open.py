@@ -56,7 +56,7 @@ def open_store(
 def parse_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
         raise DatabaseUrlInvalid(url=_masked(url), problem="it is not a URL.") from None
     backend = parsed.get_backend_name()
     if backend == "postgres":

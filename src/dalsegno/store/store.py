@@ -6,6 +6,7 @@ but talk to the database.
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dalsegno.store.hot import Hot
 
 T = TypeVar("T")
+
+logger = logging.getLogger("dalsegno.store")
 
 
 class Tx:
@@ -109,4 +112,7 @@ class Store(ABC):
         with self._listeners_lock:
             listeners = list(self._listeners)
         for callback in listeners:
-            callback(topics)
+            try:
+                callback(topics)
+            except Exception:  # a listener's fault must not end the thread that commits for everyone
+                logger.exception("a listener failed")

@@ -460,6 +460,5 @@ def upgrade() -> None:
         # Ids are handed out before the commit; who tails needs to know which transaction wrote a row.
         op.execute("ALTER TABLE events ALTER COLUMN tx SET DEFAULT pg_current_xact_id()::text::bigint")
         op.execute("ALTER TABLE events DROP CONSTRAINT pk_events, ADD CONSTRAINT pk_events PRIMARY KEY (tx, id)")
-        op.execute("ALTER SEQUENCE events_id_seq CACHE 100")
         # A stage that is newer than the statistics would be taken for empty, and any index for as good as another.
         op.execute("ALTER TABLE items ALTER COLUMN stage_id SET STATISTICS 0")
