@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-import pytest
 import sqlalchemy as sa
 
 from dalsegno.store.schema import events

@@ -112,7 +112,7 @@ class Settler(Looper):
         return not item.lost
 
     def phase(self, item: Item) -> None:
-        """Write a phase change at once, from the worker's own thread. A database that is away is not the item's fault."""
+        """Write a phase change at once, from the worker's thread. A database that is away is not the item's fault."""
         with suppress(DalSegnoError):
             self._write_phase(item)
 
