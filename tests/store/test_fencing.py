@@ -38,8 +38,8 @@ def test_begin_then_finish_under_one_lease_is_accepted_once(store: Store, me: in
     (item,) = claim(store, me)
     assert begin(store, [item]) == {item.id}
     assert begin(store, [item]) == set()
-    assert [row.id for row in settle(store, [item], result='{"n":1}').accepted] == [item.id]
-    assert settle(store, [item], "failed").accepted == []
+    assert settle(store, [item], result='{"n":1}').accepted == {item.id}
+    assert settle(store, [item], "failed").accepted == set()
     found = item_of(store, job, KEY)
     assert (found["status"], found["result"]) == ("succeeded", {"n": 1})
     assert types_of(store, item_id=item.id) == ["item_claimed", "item_started", "item_succeeded"]
@@ -65,7 +65,7 @@ def test_a_finish_under_an_old_lease_is_refused_and_changes_nothing(store: Store
     assert live.lease > stale.lease
     before, told = item_of(store, job, KEY), len(events_of(store))
     answer = settle(store, [stale], status)
-    assert (answer.accepted, answer.quiet_jobs) == ([], set())
+    assert (answer.accepted, answer.quiet_jobs) == (set(), set())
     assert item_of(store, job, KEY) == before
     assert len(events_of(store)) == told
     assert_sound(store, job)
@@ -100,7 +100,7 @@ def test_in_one_batch_the_live_are_accepted_and_the_stale_refused(store: Store, 
     stale = claim(store, me, 2)
     settle(store, stale, "pending")
     live = claim(store, me, 4)
-    assert {row.id for row in settle(store, [*stale, *live]).accepted} == {item.id for item in live}
+    assert settle(store, [*stale, *live]).accepted == {item.id for item in live}
     assert stage_of(store, job)["succeeded"] == 4
     assert_sound(store, job)
 
@@ -111,9 +111,9 @@ def test_a_zombie_finishes_after_its_rescue_and_is_refused(store: Store, me: int
     (old,) = claim(store, zombie)
     begin(store, [old])
     rescue(store, zombie)
-    assert settle(store, [old]).accepted == []
+    assert settle(store, [old]).accepted == set()
     (new,) = claim(store, me)
-    assert settle(store, [old]).accepted == []
+    assert settle(store, [old]).accepted == set()
     assert len(settle(store, [new]).accepted) == 1
     assert_sound(store, job)
 

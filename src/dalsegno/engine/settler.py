@@ -187,7 +187,7 @@ class Settler(Looper):
                 self._settle([(item, Fail(text, code=UNSTORABLE))])
             return
         self._quiet |= done.quiet_jobs
-        accepted = {row.id for row in done.accepted}
+        accepted = done.accepted
         for item, outcome in group:
             item.settled = True
             self._moved_jobs.add(item.claimed.job_id)
@@ -260,42 +260,39 @@ class Settler(Looper):
 
 def _groups(batch: list[Ended]) -> Iterable[list[Ended]]:
     """Items that others follow go job by job: their transaction also locks the followers' stages."""
-    plain = [pair for pair in batch if not pair[0].stage.followed_by]
-    if plain:
-        yield plain
+    plain: list[Ended] = []
     by_job: dict[int, list[Ended]] = {}
     for pair in batch:
-        if pair[0].stage.followed_by:
-            by_job.setdefault(pair[0].job_id, []).append(pair)
+        (by_job.setdefault(pair[0].job_id, []) if pair[0].stage.followed_by else plain).append(pair)
+    if plain:
+        yield plain
     yield from by_job.values()
 
 
 def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlement:
     done = tx.hot.settle(tx, rows)
-    accepted = {row.id for row in done.accepted}
     satisfied = []
+    failures: dict[int, Settled] = {}
     for (item, _), row in zip(group, rows, strict=True):
-        if not (item.artifacts or item.writes or item.stage.followed_by):
+        if row.plain and not (item.artifacts or item.writes or item.stage.followed_by):
             continue
-        if row.id not in accepted or row.status not in ITEM_SATISFIED:
+        if row.id not in done.accepted:
             continue
-        if item.artifacts:
-            tx.conn.execute(sa.insert(artifacts), [_artifact(item, a, tx.now) for a in item.artifacts])
-        for write in item.writes:
-            write(tx.conn)
-        if item.stage.followed_by:
-            satisfied.append((item, row.result))
+        if row.status in ITEM_SATISFIED:
+            if item.artifacts:
+                tx.conn.execute(sa.insert(artifacts), [_artifact(item, a, tx.now) for a in item.artifacts])
+            for write in item.writes:
+                write(tx.conn)
+            if item.stage.followed_by:
+                satisfied.append((item, row.result))
+        elif row.status == ItemStatus.FAILED:
+            failures[row.stage_id] = row
+        elif row.status == ItemStatus.PENDING:
+            tx.announce("due" if row.due_at is not None else f"work:{item.stage.service}")
     if satisfied:
         done.quiet_jobs.update(follow(tx, satisfied))
-    failures = {row.stage_id: row for row in rows if row.status == ItemStatus.FAILED and row.id in accepted}
     for stage_id, row in sorted(failures.items()):
         tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(last_error=row.error_message))
-    if any(row.delayed for row in done.accepted):
-        tx.announce("due")
-    back = {row.stage_id for row in done.accepted if row.status == ItemStatus.PENDING and not row.delayed}
-    for item, _ in group:
-        if item.stage.id in back:
-            tx.announce(f"work:{item.stage.service}")
     return done
 
 

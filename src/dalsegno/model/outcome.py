@@ -73,6 +73,11 @@ class Interrupted:
 Outcome = Done | Skip | Retry | Fail | Throttled | Release | PauseJob | Interrupted
 
 
+_DONE = Done()
+
+
 def outcome_of(returned: Any) -> Outcome:
     """What a service returned: an outcome, or a plain value that means Done."""
+    if returned is None:
+        return _DONE
     return returned if isinstance(returned, Outcome) else Done(returned)

@@ -56,18 +56,9 @@ class Settled(NamedTuple):
         return self.status == "succeeded" and self.lease == 1 and self.data is None
 
 
-class Accepted(NamedTuple):
-    """An item whose finish was accepted, with the state it left."""
-
-    id: int
-    stage_id: int
-    status: str
-    was_running: bool
-    delayed: bool
-
-
 class Settlement(NamedTuple):
-    accepted: list[Accepted]
+    accepted: set[int]
+    """The items whose lease was the live one; the others changed nothing."""
     quiet_jobs: set[int]
 
 
@@ -104,9 +95,9 @@ class Delta:
     def by_name(self) -> dict[str, int]:
         return {status.value: count for status, count in self.counts.items()}
 
-    def move(self, source: str, target: str) -> None:
-        self.counts[ItemStatus(source)] -= 1
-        self.counts[ItemStatus(target)] += 1
+    def move(self, source: str, target: str, count: int = 1) -> None:
+        self.counts[ItemStatus(source)] -= count
+        self.counts[ItemStatus(target)] += count
 
 
 class Hot(ABC):

@@ -12,7 +12,7 @@ import psycopg
 
 from dalsegno.errors import InputInvalid
 from dalsegno.model.states import ItemStatus
-from dalsegno.store.hot import Accepted, Claimed, Delta, Event, Hot, NewItem, Raced, Settled, Settlement
+from dalsegno.store.hot import Claimed, Delta, Event, Hot, NewItem, Raced, Settled, Settlement
 from dalsegno.store.postgres_sql import (
     BEGIN,
     CLAIM_FRESH,
@@ -154,9 +154,12 @@ class PostgresHot(Hot):
         return {row[0] for row in rows}
 
     def settle(self, tx: Tx, rows: Sequence[Settled]) -> Settlement:
-        plain = [row for row in rows if row.plain]
-        full = [row for row in rows if not row.plain]
-        accepted: list[Accepted] = []
+        plain: list[Settled] = []
+        full: list[Settled] = []
+        for row in rows:
+            (plain if row.plain else full).append(row)
+        accepted: set[int] = set()
+        deltas: dict[int, Delta] = {}
         if plain:
             found = tx.raw.execute(
                 FINISH_PLAIN,
@@ -168,22 +171,19 @@ class PostgresHot(Hot):
                     "starts": _numbers([_seconds(row.started_at) for row in plain]),
                 },
             ).fetchall()
-            succeeded = ItemStatus.SUCCEEDED.value
-            accepted += [Accepted(item, stage, succeeded, begun, False) for item, stage, begun in found]
+            for stage_id, begun, count, ids in found:
+                accepted.update(map(int, ids.split(",")))
+                delta = deltas.setdefault(stage_id, Delta())
+                delta.move(ItemStatus.RUNNING if begun else ItemStatus.CLAIMED, ItemStatus.SUCCEEDED, count)
         if full:
             delayed = {row.id for row in full if row.due_at is not None}
-            found = tx.raw.execute(FINISH, {"now": tx.now, **_arrays(full)}).fetchall()
-            accepted += [Accepted(item, stage, status, begun, item in delayed) for item, stage, begun, status in found]
-        deltas: dict[int, Delta] = {}
-        for item in accepted:
-            delta = deltas.get(item.stage_id)
-            if delta is None:
-                delta = deltas[item.stage_id] = Delta()
-            delta.counts[ItemStatus.RUNNING if item.was_running else ItemStatus.CLAIMED] -= 1
-            delta.counts[item.status] += 1  # type: ignore[index]  # a StrEnum member and its value are one key
-            if item.status == ItemStatus.PENDING and not item.delayed:
-                delta.ready += 1
-                delta.returned += 1
+            for item, stage_id, begun, status in tx.raw.execute(FINISH, {"now": tx.now, **_arrays(full)}).fetchall():
+                accepted.add(item)
+                delta = deltas.setdefault(stage_id, Delta())
+                delta.move(ItemStatus.RUNNING if begun else ItemStatus.CLAIMED, status)
+                if status == ItemStatus.PENDING and item not in delayed:
+                    delta.ready += 1
+                    delta.returned += 1
         return Settlement(accepted, self.adjust(tx, deltas))
 
     def adjust(self, tx: Tx, deltas: dict[int, Delta]) -> set[int]:

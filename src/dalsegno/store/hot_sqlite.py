@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dalsegno.errors import InputInvalid
 from dalsegno.model.states import ItemStatus
-from dalsegno.store.hot import Accepted, Claimed, Delta, Event, Hot, NewItem, Settled, Settlement
+from dalsegno.store.hot import Claimed, Delta, Event, Hot, NewItem, Settled, Settlement
 from dalsegno.store.schema import to_text
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class SqliteHot(Hot):
         begun_at = {(item, number): begun for item, number, begun in live}
         raw.execute(END_LEASES, (wanted,))
         now = to_text(tx.now)
-        accepted: list[Accepted] = []
+        accepted: set[int] = set()
         plain: list[tuple[object, ...]] = []
         begins: list[int] = []
         full: list[dict[str, object]] = []
@@ -264,7 +264,7 @@ class SqliteHot(Hot):
             if row.status == PENDING and row.due_at is None:
                 delta.ready += 1
                 delta.returned += 1
-            accepted.append(Accepted(row.id, row.stage_id, row.status, begun, row.due_at is not None))
+            accepted.add(row.id)
         finished = json.dumps(plain)
         raw.execute(FINISH_PLAIN, (now, finished))
         raw.executemany(FINISH, full)

@@ -149,8 +149,9 @@ told AS (
     ) AS step (at, type, already)
     WHERE NOT step.already
 )
-SELECT id, stage_id, begun
+SELECT stage_id, begun, count(*), string_agg(id::text, ',')
 FROM moved
+GROUP BY stage_id, begun
 """
 
 FINISH = """
