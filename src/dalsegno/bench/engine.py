@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from typing import Any
 
@@ -21,10 +22,12 @@ PICKUPS = 200
 def measure(store: Store, count: int, *, workers: int = 10) -> dict[str, Any]:
     """Enqueue `count` items, drain them, then time single pickups on the idle engine."""
     started: dict[str, float] = {}
+    arrived = threading.Event()
 
     def handler(item: Item) -> None:
         if item.key.startswith("pickup"):
             started[item.key] = time.perf_counter()
+            arrived.set()
 
     service = Service("bench-noop", handler, workers)
     keys = [f"item-{number}" for number in range(count)]
@@ -35,7 +38,7 @@ def measure(store: Store, count: int, *, workers: int = 10) -> dict[str, Any]:
     with Engine(store, [service], EngineOptions(keep_logs=False)) as engine:
         engine.wait(job.job_id)
         drain = time.perf_counter() - before
-        pickups = sorted(_pickup(store, number, started) for number in range(PICKUPS))
+        pickups = sorted(_pickup(store, number, started, arrived) for number in range(PICKUPS))
     return {
         "enqueue_per_s": round(count / enqueue),
         "drain_per_s": round(count / drain),
@@ -46,10 +49,12 @@ def measure(store: Store, count: int, *, workers: int = 10) -> dict[str, Any]:
     }
 
 
-def _pickup(store: Store, number: int, started: dict[str, float]) -> float:
+def _pickup(store: Store, number: int, started: dict[str, float], arrived: threading.Event) -> float:
     """Seconds from the call of submit to the first line of the handler, on an engine with nothing to do."""
     key = f"pickup-{number}"
+    arrived.clear()
     before = time.perf_counter()
     job = submit(store, WORKFLOW, items=[key])
+    arrived.wait()
     wait_for_job(store, job.job_id)
     return started[key] - before

@@ -152,15 +152,17 @@ def _closed(tx: Tx, held: set[int]) -> tuple[set[int], set[int]]:
     return closed, {row["id"] for row in rows if row["cancel_requested_at"] is not None}
 
 
+_INFOS = (
+    sa.select(stages, jobs.c.snapshot, jobs.c.overrides, jobs.c.options, jobs.c.scope)
+    .join(jobs, jobs.c.id == stages.c.job_id)
+    .where(stages.c.id.in_(sa.bindparam("ids", expanding=True)))
+)
+
+
 def _stage_infos(tx: Tx, stage_ids: set[int]) -> dict[int, StageInfo]:
     """What the items of these stages share, with the stages that follow each of them."""
     found = {}
-    rows = tx.rows(
-        sa.select(stages, jobs.c.snapshot, jobs.c.overrides, jobs.c.options, jobs.c.scope)
-        .join(jobs, jobs.c.id == stages.c.job_id)
-        .where(stages.c.id.in_(stage_ids))
-    )
-    for row in rows:
+    for row in tx.rows(_INFOS, {"ids": sorted(stage_ids)}):
         followers: tuple[int, ...] = ()
         if row["followed_by"]:
             followers = tuple(

@@ -54,6 +54,23 @@ _STAGES = (
 )  # fmt: skip
 
 
+_moved = sa.update(stages).where(stages.c.id == sa.bindparam("stage"), stages.c.status == sa.bindparam("source"))
+_OPEN_STAGE = _moved.values(
+    status=StageStatus.RUNNING,
+    open=sa.true(),
+    claimable=stages.c.ready > 0,
+    finished_at=None,
+    started_at=sa.func.coalesce(stages.c.started_at, sa.bindparam("now", type_=UtcTime)),
+)
+_CLOSE_STAGE = _moved.values(
+    status=sa.bindparam("target"),
+    open=sa.false(),
+    claimable=sa.false(),
+    finished_at=sa.bindparam("finished", type_=UtcTime),
+)
+_SET_CURRENT = sa.update(jobs).where(jobs.c.id == sa.bindparam("job")).values(current_stage=sa.bindparam("current"))
+
+
 def advance(tx: Tx, job_ids: Iterable[int], events: list[Event] | None = None) -> None:
     """Let every job and stage that can move do so. `events` are the caller's, to be written before ours."""
     wanted = sorted(set(job_ids))
@@ -103,21 +120,20 @@ def _advance(tx: Tx, job: sa.RowMapping, rows: list[sa.RowMapping], events: list
     current = next((view.key for view in views if view.status in STAGE_LIVE), None)
     if current != job["current_stage"]:
         values["current_stage"] = current
-    if values:
+    if values.keys() == {"current_stage"}:
+        tx.conn.execute(_SET_CURRENT, {"job": job["id"], "current": current})
+    elif values:
         tx.conn.execute(sa.update(jobs).where(jobs.c.id == job["id"]).values(**values))
 
 
 def _move_stage(tx: Tx, stage: sa.RowMapping, change: Change, source: str, events: list[Event]) -> None:
-    values: dict[str, Any] = {"status": change.status}
-    opens = change.status == StageStatus.RUNNING
-    if change.status in STAGE_FINISHED:
-        values["finished_at"] = tx.now
-    values["open"] = opens
-    values["claimable"] = sa.and_(sa.literal(opens), stages.c.ready > 0)
-    if opens:
-        values["started_at"] = sa.func.coalesce(stages.c.started_at, sa.literal(tx.now, UtcTime))
+    if change.status == StageStatus.RUNNING:
+        tx.conn.execute(_OPEN_STAGE, {"stage": change.id, "source": source, "now": tx.now})
         tx.announce(f"work:{stage['service']}" if stage["planned"] else "plan")
-    tx.conn.execute(sa.update(stages).where(stages.c.id == change.id, stages.c.status == source).values(**values))
+    else:
+        finished_at = tx.now if change.status in STAGE_FINISHED else None
+        closed = {"stage": change.id, "source": source, "target": change.status, "finished": finished_at}
+        tx.conn.execute(_CLOSE_STAGE, closed)
     events.append(Event(f"stage_{change.status}", "planner", stage["job_id"], change.id))
 
 

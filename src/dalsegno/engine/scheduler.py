@@ -23,6 +23,7 @@ logger = logging.getLogger("dalsegno.engine")
 ADMIT_BATCH = 100
 DUE_BATCH = 1000
 SWEEP_EVERY = 5.0
+BREATHER = 0.05
 CANCEL_BATCH = 2000
 
 
@@ -34,6 +35,7 @@ class Scheduler(Looper):
         self.interval = store.poll_seconds
         self._store = store
         self._swept_at = float("-inf")
+        self._looked_at = float("-inf")
         self._told: set[str] = set()
 
     def told(self, lane: str) -> None:
@@ -45,6 +47,9 @@ class Scheduler(Looper):
         told, self._told = self._told, set()
         for lane in told:
             self._store.write("admit", lambda tx, lane=lane: _admit(tx, lane))  # type: ignore[misc]
+        if told and self._store.clock.monotonic() - self._looked_at < self.interval:
+            return BREATHER  # what was just admitted is being claimed: do not compete with it
+        self._looked_at = self._store.clock.monotonic()
         due = self._store.read(look)
         more = False
         if due.ripe:
@@ -120,12 +125,32 @@ def admit(store: Store) -> bool:
     return more
 
 
+# Statements between a submit and the first item are built once: building one costs as much as running it.
+_LANE = sa.select(lanes.c.max_active, lanes.c.held_at).where(lanes.c.name == sa.bindparam("which"))
+_first = (
+    sa.select(jobs.c.id)
+    .where(jobs.c.lane == sa.bindparam("which"), _due(_NOW))
+    .order_by(jobs.c.priority, jobs.c.order_seq)
+    .limit(sa.bindparam("room"))
+    .with_for_update(skip_locked=True)
+    # As a plain subquery PostgreSQL may run it once per row of the join, and every run locks `room` other jobs.
+    .cte("first")
+    .prefix_with("MATERIALIZED", dialect="postgresql")
+)
+_ADMIT = (
+    sa.update(jobs)
+    .where(jobs.c.id.in_(sa.select(_first.c.id)), jobs.c.status == JobStatus.QUEUED)
+    .values(status=JobStatus.RUNNING, started_at=sa.func.coalesce(jobs.c.started_at, _NOW), updated_at=_NOW)
+    .returning(jobs.c.id)
+)
+
+
 def _admit(tx: Tx, name: str) -> int:
-    lane = tx.row(sa.select(lanes.c.max_active, lanes.c.held_at).where(lanes.c.name == name))
+    lane = tx.row(_LANE, {"which": name})
     room = ADMIT_BATCH
     if lane is not None and lane["max_active"] is not None:
         # Only a lane with a limit needs its row locked: two schedulers must not both take the last place.
-        lane = tx.row(sa.select(lanes.c.max_active, lanes.c.held_at).where(lanes.c.name == name).with_for_update())
+        lane = tx.row(_LANE.with_for_update(), {"which": name})
         assert lane is not None
         active = tx.conn.execute(
             sa.select(sa.func.count()).where(jobs.c.lane == name, jobs.c.status.in_(sorted(JOB_ACTIVE)))
@@ -133,28 +158,7 @@ def _admit(tx: Tx, name: str) -> int:
         room = min(room, lane["max_active"] - active)
     if lane is None or lane["held_at"] is not None or room <= 0:
         return 0
-    first = (
-        sa.select(jobs.c.id)
-        .where(jobs.c.lane == name, _due(tx.now))
-        .order_by(jobs.c.priority, jobs.c.order_seq)
-        .limit(room)
-        .with_for_update(skip_locked=True)
-        # As a plain subquery PostgreSQL may run it once per row of the join, and every run locks `room` other jobs.
-        .cte("first")
-        .prefix_with("MATERIALIZED", dialect="postgresql")
-    )
-    ids = list(
-        tx.conn.execute(
-            sa.update(jobs)
-            .where(jobs.c.id.in_(sa.select(first.c.id)), jobs.c.status == JobStatus.QUEUED)
-            .values(
-                status=JobStatus.RUNNING,
-                started_at=sa.func.coalesce(jobs.c.started_at, sa.literal(tx.now, UtcTime)),
-                updated_at=tx.now,
-            )
-            .returning(jobs.c.id)
-        ).scalars()
-    )
+    ids = list(tx.conn.execute(_ADMIT, {"which": name, "room": room, "now": tx.now}).scalars())
     if ids:
         advance(tx, ids, [Event("job_running", "scheduler", job_id) for job_id in sorted(ids)])
     return len(ids)

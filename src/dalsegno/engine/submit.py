@@ -153,14 +153,16 @@ def active_twin(tx: Tx, dedupe: str) -> int | None:
 # --- workflows and lanes ------------------------------------------------------------------------
 
 
+_WORKFLOW = sa.select(workflows.c.id, workflows.c.definition).where(
+    workflows.c.name == sa.bindparam("name"), workflows.c.version == sa.bindparam("version")
+)
+_INSERT_STAGE = sa.insert(stages).returning(stages.c.id)
+
+
 def apply_workflow(tx: Tx, workflow: Workflow) -> tuple[int, bool]:
     """Store a workflow; `(id, created)`. A version, once stored, never changes."""
     definition = workflow.model_dump(mode="json")
-    row = tx.row(
-        sa.select(workflows.c.id, workflows.c.definition).where(
-            workflows.c.name == workflow.name, workflows.c.version == workflow.version
-        )
-    )
+    row = tx.row(_WORKFLOW, {"name": workflow.name, "version": workflow.version})
     if row is not None:
         if identity(row["definition"]) != identity(definition):
             raise WorkflowInvalid(
@@ -223,32 +225,29 @@ def _insert_stages(
     ids: dict[str, int] = {}
     for number, step in enumerate(workflow.order()):
         count = given.get(step.key, 0)
-        ids[step.key] = tx.conn.execute(
-            sa.insert(stages)
-            .values(
-                job_id=job_id,
-                seq=number,
-                key=step.key,
-                service=step.service,
-                depends_on=list(step.depends_on),
-                follow=step.follow,
-                followed_by=[other.key for other in workflow.steps if _follows(other, step)],
-                on_failure=step.on_failure,
-                params={**step.default_params, **overlay} or None,
-                max_attempts=step.max_attempts,
-                max_interruptions=step.max_interruptions,
-                timeout=step.timeout,
-                priority=priority,
-                order_seq=job_id,
-                given=step.key in given,
-                planned=step.follow == "each" or step.key in given,
-                high_seq=count,
-                total=count,
-                pending=count,
-                ready=count,
-            )
-            .returning(stages.c.id)
-        ).scalar_one()
+        row = {
+            "job_id": job_id,
+            "seq": number,
+            "key": step.key,
+            "service": step.service,
+            "depends_on": list(step.depends_on),
+            "follow": step.follow,
+            "followed_by": [other.key for other in workflow.steps if _follows(other, step)],
+            "on_failure": step.on_failure,
+            "params": {**step.default_params, **overlay} or None,
+            "max_attempts": step.max_attempts,
+            "max_interruptions": step.max_interruptions,
+            "timeout": step.timeout,
+            "priority": priority,
+            "order_seq": job_id,
+            "given": step.key in given,
+            "planned": step.follow == "each" or step.key in given,
+            "high_seq": count,
+            "total": count,
+            "pending": count,
+            "ready": count,
+        }
+        ids[step.key] = tx.conn.execute(_INSERT_STAGE, row).scalar_one()
     return ids
 
 

@@ -254,7 +254,7 @@ class PostgresHot(Hot):
 
     def tell_inside(self, tx: Tx) -> None:
         if tx.announced:
-            tx.raw.execute("SELECT pg_notify(%s, %s)", (self.channel, " ".join(sorted(tx.announced))))
+            tx.raw.execute("SELECT pg_notify(%s, %s)", (self.channel, " ".join(["-", *sorted(tx.announced)])))
 
     def database_now(self, tx: Tx) -> datetime:
         (value,) = tx.raw.execute("SELECT clock_timestamp()").fetchone()

@@ -7,6 +7,7 @@ import random
 import select
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ class PostgresStore(Store):
         self._outbox: set[str] = set()
         self._outbox_ready = threading.Condition()
         self._closed = False
+        self._token = uuid.uuid4().hex[:12]
         self._sender: threading.Thread | None = None
         self._engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -160,7 +162,8 @@ class PostgresStore(Store):
                 # Lost on a broken connection: that is what polling is for.
                 with contextlib.suppress(DalSegnoError, psycopg.Error), self._connected("SELECT 1") as conn:
                     raw: Any = conn.connection.driver_connection
-                    raw.execute("SELECT pg_notify(%s, %s)", (self._channel, " ".join(sorted(topics))[:7000]))
+                    message = " ".join([self._token, *sorted(topics)])[:7000]
+                    raw.execute("SELECT pg_notify(%s, %s)", (self._channel, message))
             if closed:
                 return
             time.sleep(DEBOUNCE)
@@ -176,15 +179,15 @@ class PostgresStore(Store):
                 stop.wait(1.0)
 
     def _listen(self, conn: psycopg.Connection[Any], stop: threading.Event) -> None:
-        own = conn.info.backend_pid
         while not stop.is_set():
             ready, _, _ = select.select([conn.fileno()], [], [], 0.5)
             if not ready:
                 continue
             topics: set[str] = set()
             for notify in conn.notifies(timeout=0):
-                if notify.pid != own:
-                    topics |= set(notify.payload.split())
+                sender, *told = notify.payload.split()
+                if sender != self._token:  # what we said ourselves was heard here at once
+                    topics.update(told)
             if topics:
                 self.announce(topics)
 
