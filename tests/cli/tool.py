@@ -83,6 +83,11 @@ def environment(**more: object) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "dumb", **{key: str(value) for key, value in more.items()}}
 
 
+def _hear_interrupts() -> None:
+    """A shell that starts the tests in the background makes them, and so their children, deaf to SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Process:
     """`python -m dalsegno words…`, with what it says in files."""
 
@@ -93,6 +98,7 @@ class Process:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "dalsegno", *map(str, words)],
                 cwd=folder, env=environment(**more), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                preexec_fn=_hear_interrupts,
             )  # fmt: skip
 
     @property
