@@ -98,7 +98,7 @@ class Process:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "dalsegno", *map(str, words)],
                 cwd=folder, env=environment(**more), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                preexec_fn=_hear_interrupts,
+                preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it takes no lock and runs no Python of ours but one call
             )  # fmt: skip
 
     @property
