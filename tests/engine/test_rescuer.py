@@ -260,7 +260,8 @@ def test_an_engine_declared_dead_starts_over_and_finishes_its_work(
         engine._rescuer.wake()  # what was claimed under the dead process's name is nobody's
         awake.set()
         assert wait_for_job(store, job) == "completed"
-    assert runs == ["k", "k"]
+    # Once when it slept, once for good; and once more if it claimed under its old name before it learned of its death.
+    assert runs in (["k", "k"], ["k", "k", "k"])
     assert items_of(store, job)[0]["result"] == "run 2", "the late finish of the first run was refused"
     assert_sound(store, job)
 
