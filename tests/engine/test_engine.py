@@ -253,10 +253,10 @@ def test_cutting_every_connection_during_a_run_strands_nothing(
     job = submit(store, chain("work", "work", follow="each"), items=keys(1500)).job_id
     with Engine(store, [counted.service], SWIFT):
         for target in (100, 600, 1200, 2000):
-            wait_until(lambda target=target: len(counted.ran) >= target, f"{target} items")
+            wait_until(lambda target=target: len(counted.ran) >= target, f"{target} items", timeout=60)
             cut += cut_all(postgres)
         wait_until(lambda: steadily(watcher, job) == "completed", "the job to complete", timeout=60)
-        wait_until(lambda: not every(watcher, sa.select(leases)), "the leases to end")
+        wait_until(lambda: not every(watcher, sa.select(leases)), "the leases to end", timeout=60)
     assert cut > 0
     assert statuses_of(watcher, job) == {"succeeded": 3000}
     assert set(counted.ran) == set(keys(1500))
@@ -271,7 +271,7 @@ def test_a_server_restart_during_a_run_strands_nothing(
     job = submit(store, one_step(), items=keys(3000)).job_id
     with Engine(store, [counted.service], SWIFT):
         for target in (200, 1500):
-            wait_until(lambda target=target: len(counted.ran) >= target, f"{target} items")
+            wait_until(lambda target=target: len(counted.ran) >= target, f"{target} items", timeout=60)
             postgres.restart()
         wait_until(lambda: steadily(store, job) == "completed", "the job to complete", timeout=60)
     assert statuses_of(store, job) == {"succeeded": 3000}
