@@ -243,8 +243,6 @@ def steadily(store: Store, job: int) -> str:
         return "away"
 
 
-# A connection that is cut while it is being opened is dropped by the pool, and psycopg warns when it is collected.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_cutting_every_connection_during_a_run_strands_nothing(
     postgres: Postgres, postgres_url: str, stores: Callable[..., Store]
 ) -> None:
