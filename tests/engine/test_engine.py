@@ -250,7 +250,7 @@ def test_cutting_every_connection_during_a_run_strands_nothing(
     counted, cut = Counted(), 0
     job = submit(store, chain("work", "work", follow="each"), items=keys(1500)).job_id
     with Engine(store, [counted.service], SWIFT):
-        for target in (100, 600, 1200, 2000):
+        for target in range(100, 2600, 250):
             wait_until(lambda target=target: len(counted.ran) >= target, f"{target} items", timeout=60)
             cut += cut_all(postgres)
         wait_until(lambda: steadily(watcher, job) == "completed", "the job to complete", timeout=60)

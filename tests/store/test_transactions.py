@@ -12,10 +12,11 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
-from dalsegno.errors import DalSegnoError
+from dalsegno.errors import DalSegnoError, DatabaseUnavailable
 from dalsegno.store.hot import Event
 from dalsegno.store.schema import events, lanes
 from dalsegno.store.store import Tx
+from tests.conftest import Postgres
 from tests.helpers import events_of, every, types_of, wait_until
 
 
@@ -322,3 +323,27 @@ def test_a_closed_store_says_so(store: Store) -> None:
     if not store.shared:
         with pytest.raises(DalSegnoError, match="closed"):
             store.write("test", lambda _tx: None)
+
+
+@pytest.mark.parametrize("how", ["core", "raw"])
+def test_a_connection_cut_in_the_middle_of_a_write_is_an_outage_whoever_notices_it(
+    postgres: Postgres, postgres_url: str, stores: Callable[..., Store], how: str
+) -> None:
+    """Taken for anything else, the settler would blame the item whose outcome it was writing."""
+    store = stores(postgres_url)
+
+    def work(tx: Tx) -> None:
+        add_lane(tx, "half")
+        raw: psycopg.Connection[object] = tx.raw
+        with postgres.admin() as admin:
+            admin.execute("SELECT pg_terminate_backend(%s, 5000)", (raw.info.backend_pid,))
+        if how == "core":
+            add_lane(tx, "other")
+        else:
+            raw.execute("SELECT 1")
+
+    with pytest.raises(DatabaseUnavailable):
+        store.write("test", work)
+    assert lane_names(store) == []
+    store.write("test", lambda tx: add_lane(tx, "whole"))
+    assert lane_names(store) == ["whole"]

@@ -128,11 +128,11 @@ class PostgresStore(Store):
     def _connected(self, first: str) -> Iterator[sa.Connection]:
         try:
             with self._checkout(first) as conn:
+                raw: Any = conn.connection.driver_connection  # asked again later, a connection found dead would raise
                 try:
                     yield conn
                 except BaseException:
-                    raw: Any = conn.connection.driver_connection
-                    if raw is None or raw.closed or raw.broken:
+                    if raw.closed or raw.broken:
                         conn.invalidate()
                     raise
         except (sa.exc.DBAPIError, sa.exc.TimeoutError, psycopg.Error) as error:
