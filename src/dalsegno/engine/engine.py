@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.engine.claimer import Claimer
@@ -78,7 +78,7 @@ class Engine:
         alone = threading.Lock()
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
-            pool_service = Service(service.name, service.handler, workers, service.planner)
+            pool_service = replace(service, workers=workers)
             self.pools[service.name] = Pool(
                 pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop, alone
             )

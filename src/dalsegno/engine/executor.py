@@ -8,7 +8,7 @@ import logging
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -159,7 +159,7 @@ class Pool:
             running[name] = item
             item.started_at = clock.now()
             start = clock.monotonic()
-            outcome = self._first(item) or self._attempt(item)
+            outcome = self._enter([item]) or self._attempt(item)
             if suspect:
                 self._alone.release()
             with self._ending:
@@ -184,27 +184,35 @@ class Pool:
                 return False
         return True
 
-    def _first(self, item: Item) -> Outcome | None:
-        """A first delivery begins lazily; one that came back is written down before its handler may crash us."""
-        if item.claimed.lease == 1:
-            return None
+    def _enter(self, items: Sequence[Item]) -> Outcome | None:
+        """Before a call with these items; an outcome means that they do not run now.
+
+        A first delivery begins lazily; one that came back is written down before its handler may crash us.
+        """
         try:
-            return None if self._begin(item) else Done()  # the lease is lost: whatever we say is refused
+            for item in items:
+                if item.claimed.lease > 1 and not self._begin(item) and len(items) == 1:
+                    return Done()  # the lease is lost: whatever we say is refused
         except Exception as error:
             return Release(f"could not be begun: {type(error).__name__}")
+        return None
+
+    def _leave(self, items: Sequence[Item], error: BaseException | None) -> Outcome | None:  # noqa: ARG002
+        """After the call; an outcome here is what becomes of all of them instead of what the service said."""
+        return None
 
     def _attempt(self, item: Item) -> Outcome:
         token = current_item.set(item)
         try:
             if self.service.is_async:
-                return outcome_of(self._loop.run(self.service.handler, item))
-            return outcome_of(self.service.handler(item))
-        except Exception as error:
-            return failure(error)
-        except BaseException as error:  # SystemExit in a service must not take the worker with it
-            return failure(error)
+                returned = self._loop.run(self.service.handler, [item], item)
+            else:
+                returned = self.service.handler(item)
+        except BaseException as error:  # even SystemExit: a service must not take the worker with it
+            return self._leave([item], error) or failure(error)
         finally:
             current_item.reset(token)
+        return self._leave([item], None) or outcome_of(returned)
 
 
 def failure(error: BaseException) -> Retry:
@@ -224,21 +232,19 @@ class AsyncLoop:
         self._lock = threading.Lock()
         self._futures: dict[int, Future[Any]] = {}
 
-    def run(self, handler: Callable[[Item], Any], item: Item) -> Any:
+    def run(self, handler: Callable[..., Any], items: Sequence[Item], *args: Any) -> Any:
+        """Await `handler(*args)` there on behalf of these items."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=_run_loop, args=(self._loop,), name="dalsegno-async", daemon=True).start()
-        future = asyncio.run_coroutine_threadsafe(self._call(handler, item), self._loop)
-        self._futures[item.id] = future
+        future = asyncio.run_coroutine_threadsafe(_call(handler, items[0], args), self._loop)
+        self._futures.update((item.id, future) for item in items)
         try:
             return future.result()
         finally:
-            self._futures.pop(item.id, None)
-
-    async def _call(self, handler: Callable[[Item], Any], item: Item) -> Any:
-        current_item.set(item)
-        return await handler(item)
+            for item in items:
+                self._futures.pop(item.id, None)
 
     def cancel(self, item: Item) -> None:
         """Cancel the item's task, if it runs here. Code in a thread can only be asked."""
@@ -251,6 +257,11 @@ class AsyncLoop:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
+
+
+async def _call(handler: Callable[..., Any], item: Item, args: tuple[Any, ...]) -> Any:
+    current_item.set(item)
+    return await handler(*args)
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -9,14 +9,34 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.errors import InputInvalid, ServiceUnknown
+from dalsegno.model.outcome import Outcome
 from dalsegno.model.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from dalsegno.engine.item import Item
     from dalsegno.engine.planner import Plan
+    from dalsegno.model.breaker import Breaker
+    from dalsegno.model.limit import Limit
 
-Handler = Callable[["Item"], Any] | Callable[["Item"], Awaitable[Any]]
+Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]
+"""Takes an item; in a batch service a list of items; in a later phase the item and what the phase before handed on."""
 Planner = Callable[["Plan"], Iterable[Any]]
+
+LINGER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One pool of a service made of pools. What `run` returns is handed on; an outcome ends the item there."""
+
+    name: str
+    run: Handler
+    transfers: bool = False
+    """Moves bytes: its workers count in the transfer totals."""
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.run)
 
 
 @dataclass(slots=True)
@@ -27,6 +47,15 @@ class Service:
     handler: Handler
     workers: int = 1
     planner: Planner | None = None
+    batch_size: int = 1
+    """More than one: the handler gets a list of up to so many items of one stage, and answers for each by its id."""
+    linger: float = LINGER
+    """Seconds a batch that is not full waits for company."""
+    phases: tuple[Phase, ...] = ()
+    limit: Limit | None = None
+    """How fast it may go until an operator says otherwise."""
+    breaker: Breaker | None = None
+    """How to tell that the other side is in trouble; without one, every exception is the item's own failure."""
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,6 +63,13 @@ class Service:
             raise InputInvalid(problem=f"A service's name has no spaces or slashes: {self.name!r}.")
         if self.workers < 1:
             raise InputInvalid(problem=f'Service "{self.name}" needs at least one worker, not {self.workers}.')
+        if self.batch_size < 1 or self.linger < 0:
+            raise InputInvalid(problem=f'Service "{self.name}": a batch has at least one item and waits 0 s or more.')
+        if self.phases and self.batch_size > 1:
+            raise InputInvalid(problem=f'Service "{self.name}" can have phases or batches, not both.')
+        names = [phase.name for phase in self.phases]
+        if len(set(names)) != len(names) or len(names) == 1:
+            raise InputInvalid(problem=f'Service "{self.name}" needs two or more phases with names of their own.')
         self.is_async = inspect.iscoroutinefunction(self.handler)
 
     def __call__(self, item: Item) -> Any:
@@ -48,16 +84,48 @@ class Service:
         return planner
 
 
-def service(name: str, *, workers: int = 1) -> Callable[[Handler], Service]:
+def service(
+    name: str,
+    *,
+    workers: int = 1,
+    batch_size: int = 1,
+    linger: float = LINGER,
+    limit: Limit | None = None,
+    breaker: Breaker | None = None,
+) -> Callable[[Handler], Service]:
     """Turn a function of one item into a service.
 
-    The function returns a value (the item is done), an outcome, or raises (the item is retried).
+    The function returns a value (the item is done), an outcome, or raises (the item is retried). With a `batch_size`
+    it gets a list of items and returns a mapping from each item's id to its value or outcome.
     """
 
     def wrap(handler: Handler) -> Service:
-        return Service(name, handler, workers)
+        return Service(name, handler, workers, None, batch_size, linger, (), limit, breaker)
 
     return wrap
+
+
+def phased(
+    name: str,
+    phases: Iterable[Phase],
+    *,
+    workers: int = 2,
+    limit: Limit | None = None,
+    breaker: Breaker | None = None,
+) -> Service:
+    """A service made of pools joined by bounded queues: `phases=[Phase("resolve", find), Phase("download", fetch)]`."""
+    pools = tuple(phases)
+
+    def one_after_the_other(item: Item) -> Any:
+        """For one worker, and for tests: the same phases without pools."""
+        value = pools[0].run(item) if pools else None
+        for phase in pools[1:]:
+            if isinstance(value, Outcome):
+                return value
+            value = phase.run(item, value)
+        return value
+
+    return Service(name, one_after_the_other, workers, None, 1, LINGER, pools, limit, breaker)
 
 
 class Services:
