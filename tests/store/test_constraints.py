@@ -32,6 +32,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "logs": {"at": NOW, "level": "info", "logger": "x", "message": "x"},
     "artifacts": {"job_id": 1, "stage_id": 1, "item_id": 1, "kind": "output", "key": "x", "size_bytes": 1,
                   "checksum": "x", "created_at": NOW},
+    "limits": {"name": "x", "updated_at": NOW},
+    "breakers": {"name": "x", "updated_at": NOW},
 }  # fmt: skip
 
 BROKEN: dict[str, list[dict[str, Any]]] = {
@@ -93,6 +95,18 @@ BROKEN: dict[str, list[dict[str, Any]]] = {
     "ck_logs_level_known": [{"level": "fatal"}],
     "ck_artifacts_kind_known": [{"kind": "secret"}],
     "ck_artifacts_size_not_negative": [{"size_bytes": -1}],
+    "ck_limits_origin_known": [{"origin": "rumour"}],
+    "ck_limits_not_negative": [{"concurrent": -1}, {"rate": -1}],
+    "ck_limits_window_positive": [{"window": 0}],
+    "ck_breakers_state_known": [{"state": "ajar"}],
+    "ck_breakers_kind_known": [{"kind": "mood"}],
+    "ck_breakers_open_has_reason": [{"state": "open"}, {"state": "half_open", "reason": "why"}],
+    "ck_breakers_probe_has_time": [
+        {"state": "half_open", "reason": "why", "tripped_at": NOW, "probe_at": NOW},
+        {"probe_process_id": 1},
+    ],
+    "ck_breakers_probe_means_half_open": [{"probe_process_id": 1, "probe_at": NOW}],
+    "ck_breakers_counts_not_negative": [{"failures": -1}, {"trips": -1}, {"epoch": -1}],
 }
 CASES = [(name, row) for name, rows in BROKEN.items() for row in rows]
 

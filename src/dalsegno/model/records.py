@@ -31,6 +31,7 @@ class LaneRecord(Record):
     held_at: datetime | None
     held_by: str | None
     held_reason: str | None
+    held_until: datetime | None
 
 
 class JobRecord(Record):
@@ -51,6 +52,8 @@ class JobRecord(Record):
     current_stage: str | None
     pause_reason: str | None
     paused_by: str | None
+    paused_at: datetime | None
+    pause_until: datetime | None
     cancel_requested_at: datetime | None
     error_code: str | None
     error_message: str | None
@@ -98,6 +101,10 @@ class StageRecord(Record):
     started_at: datetime | None
     finished_at: datetime | None
     last_error: str | None
+    pause_reason: str | None
+    paused_by: str | None
+    paused_at: datetime | None
+    pause_until: datetime | None
 
 
 class ItemRecord(Record):
@@ -158,6 +165,10 @@ class WorkerRecord(Record):
     item_id: int | None
     text: str | None
     progress: float | None
+    phase: str | None
+    bytes_done: int | None
+    bytes_total: int | None
+    speed: float | None
     processed: int
     errors: int
     updated_at: datetime
@@ -175,9 +186,80 @@ class NodeRecord(Record):
     script: str | None
 
 
+class SystemSettingRecord(Record):
+    key: str
+    value: Any
+    updated_by: str | None
+    updated_at: datetime
+
+
+class LimitRecord(Record):
+    name: str
+    concurrent: int | None
+    rate: int | None
+    window: float
+    concurrent_setting: str | None
+    rate_setting: str | None
+    origin: Literal["operator", "service"]
+    granted: int
+    tick: int
+    skew: int
+    pruned_tick: int | None
+    updated_by: str | None
+    updated_at: datetime
+
+
+class PermitRecord(Record):
+    name: str
+    number: int
+    tick: int
+    granted_at: datetime
+    process_id: int
+    item_id: int | None
+    released: bool
+
+
+class BreakerRecord(Record):
+    name: str
+    state: Literal["closed", "open", "half_open"]
+    epoch: int
+    kind: Literal["rate_limit", "quota", "ban", "outage", "manual"] | None
+    reason: str | None
+    error: str | None
+    tripped_by: str | None
+    tripped_at: datetime | None
+    resume_at: datetime | None
+    failures: int
+    trips: int
+    probe_process_id: int | None
+    probe_item_id: int | None
+    probe_at: datetime | None
+    updated_at: datetime
+
+
+class WaitRecord(Record):
+    item_id: int
+    name: str
+    stage_id: int
+    job_id: int
+    seq: int
+    since: datetime
+    offered_at: datetime | None
+
+
+class HoldRecord(Record):
+    name: str
+    held_at: datetime
+    held_by: str
+    held_reason: str
+    held_until: datetime | None
+
+
 class CommandRecord(Record):
     id: int
-    type: Literal["pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority"]
+    type: Literal[
+        "pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority", "pause_stage", "resume_stage"
+    ]
     job_id: int | None
     item_id: int | None
     payload: Any | None
@@ -250,6 +332,12 @@ RECORDS: dict[str, type[Record]] = {
     "processes": ProcessRecord,
     "workers": WorkerRecord,
     "nodes": NodeRecord,
+    "system_settings": SystemSettingRecord,
+    "limits": LimitRecord,
+    "permits": PermitRecord,
+    "breakers": BreakerRecord,
+    "waits": WaitRecord,
+    "holds": HoldRecord,
     "commands": CommandRecord,
     "events": EventRecord,
     "logs": LogRecord,
