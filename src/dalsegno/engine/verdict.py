@@ -12,7 +12,7 @@ from dalsegno.engine.item import storable
 from dalsegno.engine.submit import to_json
 from dalsegno.errors import DalSegnoError
 from dalsegno.model.backoff import Backoff
-from dalsegno.model.outcome import Done, Fail, Interrupted, Outcome, PauseJob, Release, Retry, Skip, Throttled
+from dalsegno.model.outcome import Done, Fail, Interrupted, Outcome, PauseJob, Release, Retry, Skip, Throttled, Wait
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.hot import Settled
 
@@ -86,8 +86,13 @@ def _decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settle
                 error_message=_text(error),
                 data=json.dumps({"attempt": failures}),
             )
-        case Throttled(until, reason):
-            return row._replace(due_at=until, data=json.dumps({"throttled": reason, "until": until.isoformat()}))
+        case Throttled(until, reason, counts):
+            if counts and claimed.interruptions + 1 >= item.stage.max_interruptions:
+                return interrupted(row, reason, "throttled", item.stage.max_interruptions)
+            data = json.dumps({"throttled": reason, "until": until.isoformat()})
+            return row._replace(due_at=until, interruptions=claimed.interruptions + counts, data=data)
+        case Wait(name, reason):
+            return row._replace(waits_for=name, data=json.dumps({"waits_for": name, "reason": reason}))
         case Release(reason):
             return row._replace(data=json.dumps({"released": reason}))
         case PauseJob(reason, code):

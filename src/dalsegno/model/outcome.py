@@ -45,6 +45,16 @@ class Throttled:
 
     until: datetime
     reason: str = ""
+    counts: bool = False
+    """Counts as an interruption: an item that alone meets trouble must not come back for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """It met the limit or breaker `name` and waits in line there: costs nothing. Not for services: the engine gives it."""
+
+    name: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class Interrupted:
     code: str = "worker_lost"
 
 
-Outcome = Done | Skip | Retry | Fail | Throttled | Release | PauseJob | Interrupted
+Outcome = Done | Skip | Retry | Fail | Throttled | Wait | Release | PauseJob | Interrupted
 
 
 _DONE = Done()

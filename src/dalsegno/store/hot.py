@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +49,12 @@ class Settled(NamedTuple):
     error_code: str | None = None
     error_message: str | None = None
     data: str | None = None
+    waits_for: str | None = None
+
+    @property
+    def returned(self) -> bool:
+        """Back in line at once: neither until a moment nor until a limit or breaker has room."""
+        return self.status == "pending" and self.due_at is None and self.waits_for is None
 
     @property
     def plain(self) -> bool:
@@ -102,7 +108,9 @@ class Delta:
 
 class Hot(ABC):
     @abstractmethod
-    def claim(self, tx: Tx, service: str, process_id: int, want: int) -> list[Claimed]:
+    def claim(
+        self, tx: Tx, service: str, process_id: int, want: int, held_lanes: Collection[str] = ()
+    ) -> list[Claimed]:
         """Lease up to `want` items of `service`, in the global order: priority, job, item."""
 
     @abstractmethod

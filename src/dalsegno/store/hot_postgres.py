@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from dalsegno.store.postgres_sql import (
     INSERT_MISSING,
     LOCK_STAGES,
     OPEN_STAGES,
+    OPEN_STAGES_ELSEWHERE,
     RENEW,
     SAFE_TX,
     STAGES_ADJUSTED,
@@ -55,14 +56,20 @@ class PostgresHot(Hot):
     def __init__(self, channel: str = "dalsegno_wake") -> None:
         self.channel = channel
 
-    def claim(self, tx: Tx, service: str, process_id: int, want: int) -> list[Claimed]:
+    def claim(
+        self, tx: Tx, service: str, process_id: int, want: int, held_lanes: Collection[str] = ()
+    ) -> list[Claimed]:
         """Items first, stages last: settles need a stage's row too, and would wait for the whole claim otherwise.
 
         That two claims of one stage took the same range shows when its mark has moved; the loser starts over, and then
         locks first so that it cannot lose again.
         """
         raw = tx.raw
-        shares = self._shares(raw, service, want, lock=tx.attempt > 1)
+        if held_lanes:
+            found = raw.execute(OPEN_STAGES_ELSEWHERE, (service, sorted(held_lanes), want)).fetchall()
+        else:
+            found = raw.execute(OPEN_STAGES, (service, want)).fetchall()
+        shares = self._shares(raw, found, want, lock=tx.attempt > 1)
         if not shares:
             return []
         claimed: list[Claimed] = []
@@ -97,9 +104,8 @@ class PostgresHot(Hot):
             claimed.sort(key=_seq)
         return claimed
 
-    def _shares(self, raw: Any, service: str, want: int, *, lock: bool) -> list[Share]:
+    def _shares(self, raw: Any, rows: list[Any], want: int, *, lock: bool) -> list[Share]:
         """How many items to take from which stages, in the global order."""
-        rows = raw.execute(OPEN_STAGES, (service, want)).fetchall()
         if lock and rows:
             locked = {row[0]: row for row in raw.execute(LOCK_STAGES, ([row[0] for row in rows],)).fetchall()}
             rows = [locked[row[0]] for row in rows if row[0] in locked]
@@ -176,12 +182,12 @@ class PostgresHot(Hot):
                 delta = deltas.setdefault(stage_id, Delta())
                 delta.move(ItemStatus.RUNNING if begun else ItemStatus.CLAIMED, ItemStatus.SUCCEEDED, count)
         if full:
-            delayed = {row.id for row in full if row.due_at is not None}
+            returned = {row.id for row in full if row.returned}
             for item, stage_id, begun, status in tx.raw.execute(FINISH, {"now": tx.now, **_arrays(full)}).fetchall():
                 accepted.add(item)
                 delta = deltas.setdefault(stage_id, Delta())
                 delta.move(ItemStatus.RUNNING if begun else ItemStatus.CLAIMED, status)
-                if status == ItemStatus.PENDING and item not in delayed:
+                if item in returned:
                     delta.ready += 1
                     delta.returned += 1
         return Settlement(accepted, self.adjust(tx, deltas))
@@ -293,6 +299,7 @@ def _arrays(rows: Sequence[Settled]) -> dict[str, str]:
         "attempts": _numbers(row.attempt for row in rows),
         "interruptions": _numbers(row.interruptions for row in rows),
         "dues": _numbers(_seconds(row.due_at) for row in rows),
+        "returned": [row.returned for row in rows],
         "codes": _texts(row.error_code for row in rows),
         "messages": _texts(row.error_message for row in rows),
         "data": _texts(row.data for row in rows),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,16 @@ OPEN_STAGES = """
 SELECT id, ready, returned, low_seq, high_seq
 FROM stages
 WHERE service = ? AND claimable
+ORDER BY priority, order_seq, id
+LIMIT ?
+"""
+
+# Only while a lane is held: a look at the job of every stage that would be next.
+OPEN_STAGES_ELSEWHERE = """
+SELECT id, ready, returned, low_seq, high_seq
+FROM stages
+WHERE service = ? AND claimable
+    AND (SELECT lane FROM jobs WHERE jobs.id = stages.job_id) NOT IN (SELECT value FROM json_each(?))
 ORDER BY priority, order_seq, id
 LIMIT ?
 """
@@ -180,11 +190,17 @@ PENDING, CLAIMED, RUNNING = ItemStatus.PENDING, ItemStatus.CLAIMED, ItemStatus.R
 
 
 class SqliteHot(Hot):
-    def claim(self, tx: Tx, service: str, process_id: int, want: int) -> list[Claimed]:
+    def claim(
+        self, tx: Tx, service: str, process_id: int, want: int, held_lanes: Collection[str] = ()
+    ) -> list[Claimed]:
         claimed: list[Claimed] = []
         raw = tx.raw
         now = to_text(tx.now)
-        for stage_id, ready, returned, mark, high in raw.execute(OPEN_STAGES, (service, want)).fetchall():
+        if held_lanes:
+            found = raw.execute(OPEN_STAGES_ELSEWHERE, (service, json.dumps(sorted(held_lanes)), want))
+        else:
+            found = raw.execute(OPEN_STAGES, (service, want))
+        for stage_id, ready, returned, mark, high in found.fetchall():
             low = mark
             left = want - len(claimed)
             if left <= 0:
@@ -261,7 +277,7 @@ class SqliteHot(Hot):
                 delta = deltas[row.stage_id] = Delta()
             delta.counts[RUNNING if begun else CLAIMED] -= 1
             delta.counts[row.status] += 1  # type: ignore[index]  # a StrEnum member and its value are one key
-            if row.status == PENDING and row.due_at is None:
+            if row.returned:
                 delta.ready += 1
                 delta.returned += 1
             accepted.add(row.id)
@@ -359,7 +375,7 @@ def _finish_params(row: Settled, started: str | None, now: str) -> dict[str, obj
         "attempt": row.attempt,
         "interruptions": row.interruptions,
         "due_at": to_text(row.due_at) if row.due_at else None,
-        "returned": row.status == ItemStatus.PENDING and row.due_at is None,
+        "returned": row.returned,
         "error_code": row.error_code,
         "error_message": row.error_message,
     }

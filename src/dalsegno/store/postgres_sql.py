@@ -21,6 +21,15 @@ ORDER BY priority, order_seq, id
 LIMIT %s
 """
 
+# Only while a lane is held: a look at the job of every stage that would be next.
+OPEN_STAGES_ELSEWHERE = """
+SELECT id, ready, returned, low_seq, high_seq
+FROM stages
+WHERE service = %s AND claimable AND (SELECT lane FROM jobs WHERE jobs.id = stages.job_id) <> ALL (%s)
+ORDER BY priority, order_seq, id
+LIMIT %s
+"""
+
 # Stages are locked in order of id, so claims and settles cannot wait for each other in a circle.
 LOCK_STAGES = """
 SELECT id, ready, returned, low_seq, high_seq
@@ -162,12 +171,13 @@ WITH moved AS (
         finished_at = CASE WHEN v.status IN ('pending', 'interrupted') THEN NULL ELSE %(now)s::timestamptz END,
         forced = items.forced AND v.status IN ('pending', 'interrupted'),
         attempt = v.attempt, interruptions = v.interruptions, due_at = to_timestamp(v.due_at),
-        returned = v.status = 'pending' AND v.due_at IS NULL,
+        returned = v.returned,
         error_code = v.error_code, error_message = v.error_message
     FROM unnest(%(ids)s::bigint[], %(leases)s::bigint[], %(statuses)s::text[], %(results)s::text[],
                 %(starts)s::float8[], %(attempts)s::int[], %(interruptions)s::int[], %(dues)s::float8[],
-                %(codes)s::text[], %(messages)s::text[], %(data)s::text[])
-        AS v (id, lease, status, result, started_at, attempt, interruptions, due_at, error_code, error_message, data)
+                %(codes)s::text[], %(messages)s::text[], %(data)s::text[], %(returned)s::bool[])
+        AS v (id, lease, status, result, started_at, attempt, interruptions, due_at, error_code, error_message, data,
+              returned)
     JOIN leases ON leases.item_id = v.id AND leases.number = v.lease
     WHERE items.id = v.id AND items.lease = v.lease
     RETURNING items.id, items.stage_id, items.job_id, items.status, v.started_at AS began, v.error_code,

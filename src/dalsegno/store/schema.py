@@ -92,6 +92,12 @@ def _finished_has_time(finished: Iterable[str]) -> sa.CheckConstraint:
     return sa.CheckConstraint(f"{_any('status', finished)} = (finished_at IS NOT NULL)", name="finished_has_time")
 
 
+def _pauses_that_end(table: str) -> sa.Index:
+    """The scheduler asks at every tick which pause ends next."""
+    where = sa.text("pause_until IS NOT NULL")
+    return sa.Index(f"ix_{table}_pause_until", "pause_until", sqlite_where=where, postgresql_where=where)
+
+
 workflows = sa.Table(
     "workflows",
     metadata,
@@ -180,6 +186,7 @@ jobs = sa.Table(
             "dedupe_key IS NOT NULL AND status IN ('queued', 'running', 'pause_requested', 'paused')"
         ),
     ),
+    _pauses_that_end("jobs"),
 )
 
 COUNTERS = tuple(ItemStatus)
@@ -250,6 +257,7 @@ stages = sa.Table(
         sqlite_where=sa.text("status IN ('running', 'pause_requested')"),
         postgresql_where=sa.text("status IN ('running', 'pause_requested')"),
     ),
+    _pauses_that_end("stages"),
     postgresql_with={"fillfactor": "50"},
 )
 

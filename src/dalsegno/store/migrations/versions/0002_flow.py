@@ -121,6 +121,8 @@ def upgrade() -> None:
         op.add_column("stages", sa.Column(column, sa.Text()))
     for column in ("paused_at", "pause_until"):
         op.add_column("stages", sa.Column(column, UtcTime()))
+    for table in ("jobs", "stages"):
+        _partial(f"ix_{table}_pause_until", table, ["pause_until"], "pause_until IS NOT NULL")
     op.add_column("workers", sa.Column("phase", sa.Text()))
     op.add_column("workers", sa.Column("bytes_done", sa.BigInteger()))
     op.add_column("workers", sa.Column("bytes_total", sa.BigInteger()))
