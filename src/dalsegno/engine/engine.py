@@ -139,11 +139,10 @@ class Engine:
         for pool in self.pools.values():
             pool.stop()
             self._give_back(pool)
-            for item in list(pool.running.values()):
+            for item in pool.abandon():
                 item.cancelled = True
                 self._loop.cancel(item)
                 self._settler.put(item, Interrupted("still running when its process stopped", "stopped"))
-            pool.running.clear()
         self._settler.stop(timeout=10)
         self._watch_stop.set()
         try:

@@ -131,6 +131,17 @@ class Pool:
     def idle(self) -> bool:
         return not self.running
 
+    def in_work(self) -> list[tuple[str, Item]]:
+        """Every item whose handler runs now, with its worker: what can begin, progress and time out."""
+        return list(self.running.items())
+
+    def abandon(self) -> list[Item]:
+        """Disown what still runs, for the end: whatever its handlers say from now on does not count."""
+        with self._ending:
+            left = list(self.running.values())
+            self.running.clear()
+        return left
+
     def _next(self) -> Item | None:
         try:
             return self.waiting.popleft()

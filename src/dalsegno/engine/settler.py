@@ -216,7 +216,7 @@ class Settler(Looper):
         now = self._store.clock.now()
         late = []
         for pool in self._pools.values():
-            for worker, item in list(pool.running.items()):
+            for worker, item in pool.in_work():
                 if item.started_at is None:
                     continue
                 age = (now - item.started_at).total_seconds()
@@ -247,7 +247,7 @@ class Settler(Looper):
     def _write_progress(self) -> None:
         moved = []
         for pool in self._pools.values():
-            for item in list(pool.running.values()):
+            for _, item in pool.in_work():
                 if item.progressed and item.begun and not item.lost:
                     item.progressed = False
                     moved.append(item)
