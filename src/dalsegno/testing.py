@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from dalsegno.engine.batches import answers
 from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.executor import current_item, failure
 from dalsegno.engine.item import Artifact, Item, StageInfo
@@ -90,7 +91,7 @@ def run_item(
 
     An exception becomes the outcome it would become in the engine (`Retry`, with the exception's type as its
     code), so a test asserts on outcomes alone. `input` is what an item of a step that follows `each` finds in
-    `item.input`. Async services run in an event loop of their own.
+    `item.input`. Async services run in an event loop of their own; a batch service gets a batch of one.
     """
     name = service.name
     stage = StageInfo(
@@ -119,10 +120,10 @@ def run_item(
 
 def _attempt(service: Service, item: Item) -> Outcome:
     try:
-        returned = service.handler(item)
+        returned = service.handler([item] if service.batch_size > 1 else item)
         if inspect.isawaitable(returned):
             returned = asyncio.run(_awaited(returned))
-        return outcome_of(returned)
+        return answers(service.name, [item], returned)[item.id] if service.batch_size > 1 else outcome_of(returned)
     except Exception as error:
         return failure(error)
 

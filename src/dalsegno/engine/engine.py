@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from dalsegno.engine.batches import BatchPool
 from dalsegno.engine.claimer import Claimer
 from dalsegno.engine.commander import Commander, hold_lane, pause_job
 from dalsegno.engine.executor import AsyncLoop, Pool
@@ -79,7 +80,8 @@ class Engine:
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = replace(service, workers=workers)
-            self.pools[service.name] = Pool(
+            kind: Callable[..., Pool] = BatchPool if service.batch_size > 1 else Pool
+            self.pools[service.name] = kind(
                 pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop, alone
             )
         self._watch_stop = threading.Event()
