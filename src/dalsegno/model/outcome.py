@@ -51,7 +51,7 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It met the limit or breaker `name` and waits in line there: costs nothing. Not for services: the engine gives it."""
+    """It met the limit or breaker `name` and waits in line there, at no cost. Not for services: the engine gives it."""
 
     name: str
     reason: str = ""

@@ -289,7 +289,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _arrays(rows: Sequence[Settled]) -> dict[str, str]:
+def _arrays(rows: Sequence[Settled]) -> dict[str, Any]:
     return {
         "ids": _numbers(row.id for row in rows),
         "leases": _numbers(row.lease for row in rows),

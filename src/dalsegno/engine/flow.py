@@ -1,0 +1,350 @@
+"""Flow: what stands before every call of a limited or guarded service, and after it.
+
+Permits and the breaker are asked in one transaction that also writes down that the items have begun; only then the
+call is made. A service whose name has no limit and that declares no breaker passes without any of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import sqlalchemy as sa
+
+from dalsegno.engine import breakers, limits
+from dalsegno.engine.breakers import Shut, Way
+from dalsegno.engine.item import Item, storable
+from dalsegno.engine.limits import Denied, Permit, Pulse, Room
+from dalsegno.errors import DalSegnoError, InputInvalid
+from dalsegno.model.breaker import Breaker, Trip
+from dalsegno.model.outcome import Done, Outcome, Release, Throttled, Wait
+from dalsegno.store.schema import breakers as breaker_rows
+from dalsegno.store.schema import limits as limit_rows
+from dalsegno.store.schema import waits
+
+if TYPE_CHECKING:
+    from dalsegno.engine.service import Service
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+PATIENCE = 2.0
+"""Seconds a worker waits for a permit before its item goes back in line."""
+LOOK = 0.05
+"""Seconds between two looks at a limit whose next free place no clock can tell."""
+AHEAD = 1.0
+"""Claims come this many seconds before their permits: the worker is there when one gets free."""
+NUDGE = 5.0
+"""Seconds until an item comes back that met trouble which did not trip the breaker yet."""
+
+
+class MustWait(BaseException):
+    """Not an error: the call cannot begin now. A BaseException, so that no service takes it for one of its own."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+
+class Troubled(BaseException):
+    """The other side is in trouble, but not enough to trip its breaker: the item comes back, and it costs nothing."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Gate(NamedTuple):
+    """What the limits and the breaker of a service say to its claims."""
+
+    guarded: bool
+    calls: int | None = None
+    delay: float | None = None
+
+
+class Entry(NamedTuple):
+    """A call that was let in: what it holds, and how the breaker let it through."""
+
+    permits: list[Permit]
+    breaker: str | None
+    way: Way | None
+
+
+class Flow:
+    def __init__(self, store: Store, node: str, process_id: Callable[[], int]) -> None:
+        self._store = store
+        self._node = node
+        self._process_id = process_id
+        self._pulse = Pulse(store.clock)
+        self._moved = threading.Condition()
+        self._moves = 0
+        self._stop = threading.Event()
+        self._heads: dict[str, threading.Lock] = {}
+        self._unsaid: deque[Callable[[Tx], None]] = deque()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Nobody waits for a permit any more."""
+        self._stop.set()
+        self.moved()
+
+    def declare(self, services: Iterable[Service]) -> None:
+        """The limits that services come with, where no operator has said otherwise."""
+        limited = [(service.name, service.limit) for service in services if service.limit is not None]
+
+        def work(tx: Tx) -> None:
+            for name, limit in limited:
+                limits.set_limit(tx, f"service:{name}", limit, "service", origin="service")
+
+        if limited:
+            self._store.write("declare", work)
+
+    def moved(self) -> None:
+        """Some limit or breaker may have room: whoever waits looks again."""
+        with self._moved:
+            self._moves += 1
+            self._moved.notify_all()
+
+    # --- claims -------------------------------------------------------------------------------
+
+    def gate(self, tx: Tx, service: Service) -> Gate:
+        names = (f"service:{service.name}", f"node:{self._node}")
+        known = tx.conn.execute(
+            sa.select(sa.func.count()).select_from(limit_rows).where(limit_rows.c.name.in_(names))
+        ).scalar_one()
+        calls: int | None = None
+        delay: float | None = None
+        guard = service.breaker is not None
+        if not guard:
+            has = sa.select(breaker_rows.c.name).where(breaker_rows.c.name == names[0])
+            guard = tx.conn.execute(has).scalar() is not None
+        if guard:
+            calls, delay = breakers.calls(tx, names[0])
+        if known and calls != 0:
+            room: Room = limits.room(tx, names, AHEAD)
+            if room.calls is not None and (calls is None or room.calls < calls):
+                calls, delay = room.calls, room.delay
+        return Gate(guard or bool(known), calls, delay)
+
+    # --- calls of a service -------------------------------------------------------------------
+
+    def enter(self, service: Service, items: Sequence[Item]) -> Outcome | None:
+        """One call with these items. None: go on; they have begun. Otherwise what becomes of them instead."""
+        names = (f"service:{service.name}", f"node:{self._node}")
+        for item in items:
+            item.started_at = None  # it waits for its permit: neither begun nor late yet
+
+        def work(tx: Tx) -> tuple[Entry, set[int]] | Denied | Shut:
+            entry = self._let_in(tx, names, names[0], items[0].id)
+            if not isinstance(entry, Entry):
+                return entry
+            now = self._store.clock.now()
+            rows = [(item.id, item.claimed.lease, now, item.worker) for item in items]
+            begun = tx.hot.begin(tx, rows)
+            for item in items:
+                item.started_at = now
+            return entry, begun
+
+        answer = self._patiently(names[0], work, items)
+        if isinstance(answer, Shut):
+            return Release(f"breaker {answer.name}: {answer.reason}")
+        if isinstance(answer, Denied):
+            return Release(f"limit {answer.name} has no room")
+        entry, begun = answer
+        for item in items:
+            item.begun = True
+            item.entry = entry
+            if item.id not in begun:
+                item.lost = item.cancelled = True
+        if not begun:  # whatever we say of them is refused
+            self._later("permit.return", lambda tx: self._end(tx, entry))
+            return Done()
+        return None
+
+    def leave(self, service: Service, items: Sequence[Item], error: BaseException | None) -> Outcome | None:
+        """The call is over. An outcome here is what becomes of all its items, whatever the service said."""
+        entry: Entry | None = items[0].entry
+        for item in items:
+            item.entry = None
+        match error:
+            case MustWait(name=name, reason=reason):
+                outcome: Outcome | None = Wait(name, reason)
+            case Troubled(reason=reason):
+                outcome = self._nudge(reason)
+            case _:
+                outcome = None
+        if entry is None:
+            return outcome
+        if outcome is not None:
+            self._later("permit.return", lambda tx: self._end(tx, entry))
+            return outcome
+        policy = service.breaker or Breaker()
+        trouble = error if service.breaker is not None else None  # without a breaker every failure is the item's own
+        judged = self._later("permit.return", lambda tx: self._report(tx, entry, policy, trouble))
+        if isinstance(judged, Shut):
+            return Release(f"breaker {judged.name}: {judged.reason}")
+        return self._nudge(judged.reason) if isinstance(judged, Trip) else None
+
+    def _nudge(self, reason: str) -> Throttled:
+        return Throttled(self._store.clock.now() + timedelta(seconds=NUDGE), reason, counts=True)
+
+    def _let_in(self, tx: Tx, names: Sequence[str], breaker: str, item_id: int | None) -> Entry | Denied | Shut:
+        way = breakers.enter(tx, breaker, self._process_id(), item_id)
+        if isinstance(way, Shut):
+            return way
+        taken = limits.take(tx, self._pulse, names, self._process_id(), item_id)
+        if isinstance(taken, Denied):
+            breakers.came_to_nothing(tx, breaker, way)
+            return taken
+        return Entry(taken, breaker, way)
+
+    def _end(self, tx: Tx, entry: Entry) -> None:
+        """Give back what the call held, with no word about the other side."""
+        if entry.breaker is not None and entry.way is not None:
+            breakers.came_to_nothing(tx, entry.breaker, entry.way)
+        self._give_back(tx, entry)
+
+    def _report(self, tx: Tx, entry: Entry, policy: Breaker, error: BaseException | None) -> Shut | Trip | None:
+        judged: Shut | Trip | None = None
+        if entry.breaker is not None and entry.way is not None:
+            if error is not None:
+                text = storable(f"{type(error).__name__}: {error}")[:4000]
+                judged = breakers.went_badly(tx, entry.breaker, entry.way, policy, error, text)
+            elif entry.way.probe or entry.way.failures:
+                breakers.went_well(tx, entry.breaker, entry.way)
+        self._give_back(tx, entry)
+        return judged
+
+    def _give_back(self, tx: Tx, entry: Entry) -> None:
+        limits.give_back(tx, entry.permits)
+        if entry.permits:
+            tx.announce("flow")
+            for permit in entry.permits:
+                tx.announce(f"work:{permit.name[8:]}" if permit.name.startswith("service:") else "work")
+
+    def _patiently(self, name: str, work: Callable[[Tx], Any], items: Sequence[Item]) -> Any:
+        """Try until it is let in, the breaker is shut, or patience ends.
+
+        One worker at a time asks for one name: a crowd that wakes up for every free place would be in its own way.
+        """
+        deadline = time.monotonic() + PATIENCE
+        head = self._heads.setdefault(name, threading.Lock())
+        if not head.acquire(timeout=PATIENCE):
+            return Denied(name, "line", None)
+        try:
+            while True:
+                seen = self._moves
+                answer = self._ask(work, items)
+                left = deadline - time.monotonic()
+                if not isinstance(answer, Denied) or self.stopping or all(item.cancelled for item in items):
+                    return answer
+                if answer.delay is not None:
+                    if answer.delay > left:
+                        return answer
+                    self._stop.wait(answer.delay)
+                else:
+                    if left <= 0:
+                        return answer
+                    with self._moved:
+                        if seen == self._moves:
+                            self._moved.wait(min(LOOK, left))
+        finally:
+            head.release()
+
+    def _ask(self, work: Callable[[Tx], Any], items: Sequence[Item]) -> Any:
+        try:
+            return self._store.write("permit", work)
+        except BaseException:  # it may have been granted all the same
+            self._unsaid.append(partial(self._disown, item_ids=[item.id for item in items]))
+            raise
+
+    # --- calls in the middle of a service's work ----------------------------------------------
+
+    def permit(self, item: Item, name: str, policy: Breaker) -> Passage:
+        if not name or len(name) > 200 or any(c.isspace() for c in name):
+            raise InputInvalid(problem=f"A limit's name has 1 to 200 characters and no spaces: {name!r}.")
+        return Passage(self, item, name, policy)
+
+    def pass_in(self, item: Item, name: str) -> Entry:
+        def work(tx: Tx) -> Entry | Denied | Shut:
+            entry = self._let_in(tx, (name,), name, item.id)
+            if isinstance(entry, Entry) and item.claimed.lease > 1:
+                tx.conn.execute(sa.delete(waits).where(waits.c.item_id == item.id))
+            return entry
+
+        answer = self._patiently(name, work, [item])
+        if isinstance(answer, Shut):
+            raise MustWait(name, f"breaker open: {answer.reason}")
+        if isinstance(answer, Denied):
+            raise MustWait(name, "no permit is free")
+        assert isinstance(answer, Entry)
+        return answer
+
+    def pass_out(self, name: str, entry: Entry, policy: Breaker, error: BaseException | None) -> None:
+        if isinstance(error, MustWait | Troubled | GeneratorExit):
+            self._later("permit.return", lambda tx: self._end(tx, entry))
+            return
+        judged = self._later("permit.return", lambda tx: self._report(tx, entry, policy, error))
+        if isinstance(judged, Shut):
+            raise MustWait(name, f"breaker open: {judged.reason}") from error
+        if isinstance(judged, Trip):
+            raise Troubled(judged.reason) from error
+
+    # --- what could not be said ---------------------------------------------------------------
+
+    def _later(self, name: str, work: Callable[[Tx], Any]) -> Any:
+        """Now if the database answers, else as soon as it does: a permit that is not given back is lost for long."""
+        try:
+            return self._store.write(name, work)
+        except DalSegnoError as error:
+            logger.warning("a permit is given back later: %s", error)
+            self._unsaid.append(work)
+            return None
+
+    def _disown(self, tx: Tx, item_ids: list[int]) -> None:
+        """Calls of ours whose beginning we never heard of: they do not take place."""
+        limits.give_back_of_items(tx, self._process_id(), item_ids)
+        breakers.forget_probe(tx, self._process_id(), item_ids)
+        tx.announce("flow")
+
+    def catch_up(self) -> None:
+        while self._unsaid:
+            self._store.write("permit.return", self._unsaid[0])
+            self._unsaid.popleft()
+
+
+class Passage:
+    """`with item.permit("source:qq"):` or `async with`: one call to somebody who may limit or refuse us."""
+
+    def __init__(self, flow: Flow, item: Item, name: str, policy: Breaker) -> None:
+        self._flow = flow
+        self._item = item
+        self._name = name
+        self._policy = policy
+        self._entry: Entry | None = None
+
+    def __enter__(self) -> Self:
+        self._entry = self._flow.pass_in(self._item, self._name)
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if self._entry is not None:
+            entry, self._entry = self._entry, None
+            self._flow.pass_out(self._name, entry, self._policy, error)
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)

@@ -1,0 +1,283 @@
+"""Limits: permits are granted under the limit's row lock, so that they never exceed it, not by one.
+
+A rate is kept in the limit's own time. It is the database's clock as long as that agrees with the monotonic clocks of
+those who look; when somebody sets a clock, the difference goes into the limit's `skew`, and its time goes on evenly.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import sqlalchemy as sa
+
+from dalsegno.errors import InputInvalid
+from dalsegno.model.limit import SYSTEM_SETTINGS, Limit
+from dalsegno.model.suggest import did_you_mean
+from dalsegno.store.hot import Event
+from dalsegno.store.schema import limits, permits, processes, system_settings
+
+if TYPE_CHECKING:
+    from dalsegno.clock import Clock
+    from dalsegno.store.store import Tx
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICRO = timedelta(microseconds=1)
+SLACK = 100
+"""Microseconds by which two clocks that nobody set may seem to disagree."""
+PRUNE_EVERY = 128
+
+
+class Permit(NamedTuple):
+    name: str
+    number: int
+
+
+class Denied(NamedTuple):
+    name: str
+    why: str
+    delay: float | None
+    """Seconds until one may be free, where the clock alone decides."""
+
+
+class Room(NamedTuple):
+    """What a limit lets begin: `calls` (None: any number), or after `delay` seconds (None: when a call ends)."""
+
+    calls: int | None
+    delay: float | None = None
+
+
+class _Seen(NamedTuple):
+    tick: int
+    before: float
+    after: float
+
+
+class Pulse:
+    """How this process tells the time of limits: what it saw last, and how long ago by its own monotonic clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._lock = threading.Lock()
+
+    def read(self, tx: Tx, row: sa.RowMapping) -> tuple[int, int, datetime]:
+        """The limit's time, its skew, and the database's time. The caller holds the limit's row."""
+        before = self._clock.monotonic()
+        now = tx.hot.database_now(tx)
+        after = self._clock.monotonic()
+        wall, skew = (now - EPOCH) // MICRO, row["skew"]
+        with self._lock:
+            seen = self._seen.get(row["name"])
+            if seen is not None:
+                low = seen.tick + int((before - seen.after) * 1e6)
+                high = seen.tick + int((after - seen.before) * 1e6)
+                if not low - SLACK <= wall + skew <= high + SLACK:
+                    skew = low - wall  # somebody set a clock
+            tick = max(wall + skew, row["tick"])
+            self._seen[row["name"]] = _Seen(tick, before, after)
+        return tick, skew, now
+
+
+def take(
+    tx: Tx, pulse: Pulse, names: Collection[str], process_id: int, item_id: int | None = None
+) -> list[Permit] | Denied:
+    """One permit of every limit among `names`, or none of any."""
+    rows = tx.rows(sa.select(limits).where(limits.c.name.in_(sorted(names))).order_by(limits.c.name).with_for_update())
+    granted: list[dict[str, Any]] = []
+    skews: list[int] = []
+    rows = [row for row in rows if row["concurrent"] is not None or row["rate"] is not None]
+    for row in rows:
+        tick, skew, now = pulse.read(tx, row)
+        if row["concurrent"] is not None and _live(tx, row["name"]) >= row["concurrent"]:
+            return Denied(row["name"], "concurrent", None)
+        if row["rate"] is not None:
+            opens = _opens(tx, row)
+            if opens is None or tick < opens:
+                return Denied(row["name"], "rate", None if opens is None else (opens - tick) / 1e6)
+        granted.append({"name": row["name"], "number": row["granted"] + 1, "tick": tick, "granted_at": now,
+                        "process_id": process_id, "item_id": item_id})  # fmt: skip
+        skews.append(skew)
+    for permit, skew, row in zip(granted, skews, rows, strict=True):
+        tx.conn.execute(sa.insert(permits).values(**permit))
+        values = {"granted": permit["number"], "tick": permit["tick"], "skew": skew}
+        if permit["number"] % PRUNE_EVERY == 0:
+            values |= _prune(tx, row, permit["tick"])
+        tx.conn.execute(sa.update(limits).where(limits.c.name == row["name"]).values(**values))
+    return [Permit(permit["name"], permit["number"]) for permit in granted]
+
+
+def give_back(tx: Tx, held: Sequence[Permit]) -> None:
+    """The call has ended. What it used of a rate stays used."""
+    for name, number in held:
+        tx.conn.execute(
+            sa.update(permits).where(permits.c.name == name, permits.c.number == number).values(released=True)
+        )
+
+
+def give_back_of_items(tx: Tx, process_id: int, item_ids: Sequence[int]) -> None:
+    """Whatever this process holds for these items."""
+    tx.conn.execute(
+        sa.update(permits)
+        .where(permits.c.released.is_(False), permits.c.process_id == process_id, permits.c.item_id.in_(item_ids))
+        .values(released=True)
+    )
+
+
+_DEAD = sa.and_(permits.c.released.is_(False), permits.c.process_id.not_in(sa.select(processes.c.id)))
+
+
+def has_dead(tx: Tx) -> bool:
+    """Whether processes that are no more still hold permits."""
+    return tx.conn.execute(sa.select(sa.exists(sa.select(permits.c.number).where(_DEAD)))).scalar_one()
+
+
+def give_back_of_the_dead(tx: Tx) -> None:
+    tx.conn.execute(sa.update(permits).where(_DEAD).values(released=True))
+
+
+def room(tx: Tx, names: Collection[str], ahead: float = 0.0) -> Room:
+    """How many calls all limits among `names` would let begin now, or within `ahead` seconds. Promises nothing."""
+    found = tx.rows(sa.select(limits).where(limits.c.name.in_(sorted(names))))
+    if not found:
+        return Room(None)
+    wall = (tx.hot.database_now(tx) - EPOCH) // MICRO
+    least = Room(None)
+    for row in found:
+        each = _room(tx, row, max(wall + row["skew"], row["tick"]), ahead)
+        if each.calls is not None and (least.calls is None or each.calls < least.calls):
+            least = each
+    return least
+
+
+def _room(tx: Tx, row: sa.RowMapping, tick: int, ahead: float) -> Room:
+    calls: int | None = None
+    if row["concurrent"] is not None:
+        calls = max(0, row["concurrent"] - _live(tx, row["name"]))
+    if calls == 0 or row["rate"] is None:
+        return Room(calls)
+    since = tick + int((ahead - row["window"]) * 1e6)
+    used = tx.conn.execute(
+        sa.select(sa.func.count()).where(
+            permits.c.name == row["name"], permits.c.number > row["granted"] - row["rate"], permits.c.tick > since
+        )
+    ).scalar_one()
+    opens = _opens(tx, row)
+    left = row["rate"] - used if opens is None or opens <= tick + int(ahead * 1e6) else 0
+    if left <= 0:
+        return Room(0, None if opens is None else max(0.0, (opens - tick) / 1e6))
+    return Room(left if calls is None else min(calls, left))
+
+
+def _live(tx: Tx, name: str) -> int:
+    live = sa.select(sa.func.count()).where(permits.c.name == name, permits.c.released.is_(False))
+    return int(tx.conn.execute(live).scalar_one())
+
+
+def _opens(tx: Tx, row: sa.RowMapping) -> int | None:
+    """The tick from which one more may be granted; None: never. It is one row away, whatever the rate."""
+    if row["rate"] == 0:
+        return None
+    number = row["granted"] - row["rate"] + 1
+    if number < 1:
+        return 0
+    oldest = tx.conn.execute(
+        sa.select(permits.c.tick).where(permits.c.name == row["name"], permits.c.number == number)
+    ).scalar()
+    if oldest is None:  # pruned when the limit was another: as if it had been the youngest of those
+        oldest = row["pruned_tick"]
+    return 0 if oldest is None else int(oldest) + int(row["window"] * 1e6)
+
+
+def _prune(tx: Tx, row: sa.RowMapping, tick: int) -> dict[str, Any]:
+    old = sa.and_(
+        permits.c.name == row["name"],
+        permits.c.released.is_(True),
+        permits.c.tick < tick - int(row["window"] * 1e6) if row["rate"] is not None else sa.true(),
+        permits.c.number <= row["granted"],
+    )
+    youngest = tx.conn.execute(sa.select(sa.func.max(permits.c.tick)).where(old)).scalar()
+    if youngest is None:
+        return {}
+    tx.conn.execute(sa.delete(permits).where(old))
+    return {"pruned_tick": max(youngest, row["pruned_tick"] or 0)}
+
+
+# --- setting them ---------------------------------------------------------------------------------
+
+
+def set_limit(tx: Tx, name: str, limit: Limit, by: str, *, origin: str = "operator") -> None:
+    """From now on, everywhere. What a service declares does not overrule an operator."""
+    values = {
+        "concurrent": resolved(tx, limit.concurrent),
+        "rate": resolved(tx, limit.rate),
+        "window": float(limit.window),
+        "concurrent_setting": limit.concurrent if isinstance(limit.concurrent, str) else None,
+        "rate_setting": limit.rate if isinstance(limit.rate, str) else None,
+        "origin": origin,
+        "updated_by": by,
+        "updated_at": tx.now,
+    }
+    if not name or len(name) > 200 or any(c.isspace() for c in name):
+        raise InputInvalid(problem=f"A limit's name has 1 to 200 characters and no spaces: {name!r}.")
+    if tx.insert_new(limits, {"name": name, **values}) is None:
+        change = sa.update(limits).where(limits.c.name == name)
+        if origin == "service":
+            same = [limits.c[key].is_not_distinct_from(values[key]) for key in ("concurrent", "rate", "window")]
+            change = change.where(limits.c.origin == "service", sa.not_(sa.and_(*same)))
+        if not tx.conn.execute(change.values(**values)).rowcount:
+            return
+    told = {key: values[key] for key in ("concurrent", "rate", "window")}
+    tx.hot.insert_events(tx, [Event("limit_set", by, data={"limit": name, **told})])
+    _tell(tx, name)
+
+
+def clear_limit(tx: Tx, name: str, by: str) -> bool:
+    """No limit any more; False: there was none. Its row stays: what was granted counts if it comes back."""
+    limited = sa.or_(limits.c.concurrent.is_not(None), limits.c.rate.is_not(None))
+    free = {"concurrent": None, "rate": None, "concurrent_setting": None, "rate_setting": None}
+    gone = tx.conn.execute(
+        sa.update(limits)
+        .where(limits.c.name == name, limited)
+        .values(**free, origin="operator", updated_by=by, updated_at=tx.now)
+    ).rowcount
+    if gone:
+        tx.hot.insert_events(tx, [Event("limit_cleared", by, data={"limit": name})])
+        _tell(tx, name)
+    return bool(gone)
+
+
+def resolved(tx: Tx, value: int | str | None) -> int | None:
+    return setting(tx, value) if isinstance(value, str) else value
+
+
+def setting(tx: Tx, key: str) -> int:
+    """A system setting's value, or its default."""
+    found = tx.conn.execute(sa.select(system_settings.c.value).where(system_settings.c.key == key)).scalar()
+    return SYSTEM_SETTINGS[key] if found is None else int(found)
+
+
+def set_setting(tx: Tx, key: str, value: int, by: str) -> None:
+    """Change a system setting, and with it every limit that follows it."""
+    if key not in SYSTEM_SETTINGS:
+        hint = did_you_mean(key, SYSTEM_SETTINGS)
+        raise InputInvalid(problem=f'There is no system setting "{key}".{hint}')
+    least = 1 if key == "queue_batch_size" else 0
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000:
+        raise InputInvalid(problem=f"{key} is a whole number from {least} to 1,000,000, not {value!r}.")
+    row = {"value": value, "updated_by": by, "updated_at": tx.now}
+    if tx.insert_new(system_settings, {"key": key, **row}) is None:
+        tx.conn.execute(sa.update(system_settings).where(system_settings.c.key == key).values(**row))
+    for column, follows in ((limits.c.concurrent, limits.c.concurrent_setting), (limits.c.rate, limits.c.rate_setting)):
+        moved = sa.update(limits).where(follows == key).values({column: value, limits.c.updated_at: tx.now})
+        for name in tx.conn.execute(moved.returning(limits.c.name)).scalars():
+            _tell(tx, name)
+    tx.hot.insert_events(tx, [Event("setting_changed", by, data={"key": key, "value": value})])
+    tx.announce("flow")
+
+
+def _tell(tx: Tx, name: str) -> None:
+    tx.announce("flow")
+    tx.announce(f"work:{name[8:]}" if name.startswith("service:") else "work")
