@@ -112,6 +112,39 @@ EACH_1 = {"depends_on": ("s1",), "follow": "each"}
         pytest.param(
             [stage(1, "paused", pending=1)], [(1, "running")], id="a paused stage of a running job goes on"
         ),
+        pytest.param(
+            [stage(1, "paused", pending=1, held=True), stage(2, "running")],
+            [(2, "completed")],
+            id="a stage paused by itself stays so, and its job goes on without it",
+        ),
+        pytest.param([stage(1, "paused", held=True)], [], id="a dry stage that is paused by itself keeps its job"),
+        pytest.param(
+            [stage(1, "pause_requested", pending=1, leased=1, held=True)], [], id="a pausing stage waits for its leases"
+        ),
+        pytest.param(
+            [stage(1, "pause_requested", pending=1, held=True)], [(1, "paused")], id="its last lease ended: paused"
+        ),
+        pytest.param(
+            [stage(1, "pause_requested", leased=1)], [(1, "running")], id="resumed before its last lease ended"
+        ),
+        pytest.param(
+            [stage(1, "completed"), stage(2, pending=1, held=True, **AFTER_1)], [], id="its turn came while it is held"
+        ),
+        pytest.param(
+            [stage(1, "failed", failed=1), stage(2, held=True, **AFTER_1)],
+            [(2, "skipped"), (None, "failed")],
+            id="nothing will ever come for a held stage: it is skipped",
+        ),
+        pytest.param(
+            [stage(1, "paused", pending=1, held=True), stage(2, "running", **EACH_1)],
+            [],
+            id="each: the follower of a paused stage waits",
+        ),
+        pytest.param(
+            [stage(1, "paused", pending=1, held=True), stage(2, pending=1, **EACH_1)],
+            [(2, "running")],
+            id="each: a follower with work opens although what it follows is paused",
+        ),
     ],
 )  # fmt: skip
 def test_a_running_job_moves_along(stages: list[StageView], expected: list[tuple[int | None, str]]) -> None:
@@ -134,6 +167,11 @@ def test_a_pausing_job_is_paused_when_its_last_lease_ended() -> None:
     stages = [stage(1, "pause_requested", pending=3, leased=1), stage(2, "pause_requested")]
     assert due("pause_requested", *stages) == [(2, "paused")]
     stages[0].leased = 0
+    assert due("pause_requested", *stages) == [(1, "paused"), (None, "paused")]
+
+
+def test_a_pausing_job_is_paused_together_with_its_held_stages() -> None:
+    stages = [stage(1, "pause_requested", held=True), stage(2, "paused", held=True), stage(3, held=True)]
     assert due("pause_requested", *stages) == [(1, "paused"), (None, "paused")]
 
 
@@ -175,6 +213,7 @@ def situations(draw: st.DrawFn) -> tuple[str, bool, list[StageView]]:
                 leased=draw(amount),
                 failed=draw(amount),
                 interrupted=draw(amount),
+                held=draw(st.booleans()),
             )
         )
     return draw(st.sampled_from(list(JobStatus))), draw(st.booleans()), stages
@@ -231,3 +270,11 @@ def test_a_stage_with_leases_is_never_closed(situation: tuple[str, bool, list[St
         if change.id in leased:
             assert change.status in ("running", "skipped")
             # only a stage that never opened is skipped, and that one cannot really hold a lease
+
+
+@given(situations())
+def test_a_held_stage_is_never_opened(situation: tuple[str, bool, list[StageView]]) -> None:
+    job, canceling, stages = situation
+    held = {view.id for view in stages if view.held}
+    for change in progress(job, canceling, stages):
+        assert change.id not in held or change.status != "running"

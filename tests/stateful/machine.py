@@ -21,18 +21,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dalsegno import Backoff, Lane, Plan, Step, Store, Workflow, service, submit
 from dalsegno.clock import ManualClock
 from dalsegno.engine.claimer import _stage_infos
-from dalsegno.engine.commander import (
-    cancel_job,
-    pause_job,
-    release_lane,
-    resume_job,
-    retry_item,
-    set_priority,
-)
+from dalsegno.engine.commander import cancel_job, retry_item, set_priority
 from dalsegno.engine.engine import _pause_by_service
 from dalsegno.engine.executor import AsyncLoop
 from dalsegno.engine.heart import Heart
+from dalsegno.engine.holds import release
 from dalsegno.engine.item import Item
+from dalsegno.engine.pauses import pause_job, resume_job
 from dalsegno.engine.planner import Planner
 from dalsegno.engine.rescuer import rescue
 from dalsegno.engine.scheduler import admit, cancel_some, sweep, wake_due
@@ -552,7 +547,7 @@ class EngineMachine(RuleBasedStateMachine):
         for job_id in self.job_ids("paused"):
             self.store.write("command", lambda tx, job_id=job_id: resume_job(tx, job_id, {}, "ann"))
         for name in [name for name, lane in self.picture.lanes.items() if lane["held_at"] is not None]:
-            self.store.write("command", lambda tx, name=name: release_lane(tx, name, "ann"))
+            self.store.write("command", lambda tx, name=name: release(tx, f"lane:{name}", "ann"))
         self.clock.advance(3600)
         wake_due(self.store)
         cancel_some(self.store)

@@ -14,11 +14,12 @@ import sqlalchemy as sa
 
 from dalsegno import Backoff, Step, Store, Workflow, service, submit
 from dalsegno.engine.claimer import _stage_infos
-from dalsegno.engine.commander import cancel_job, pause_job, resume_job, retry_item, set_priority
+from dalsegno.engine.commander import cancel_job, retry_item, set_priority
 from dalsegno.engine.engine import _pause_by_service
 from dalsegno.engine.executor import AsyncLoop
 from dalsegno.engine.heart import Heart
 from dalsegno.engine.item import Item
+from dalsegno.engine.pauses import pause_job, resume_job
 from dalsegno.engine.planner import Planner
 from dalsegno.engine.rescuer import rescue
 from dalsegno.engine.scheduler import admit, cancel_some, sweep, wake_due

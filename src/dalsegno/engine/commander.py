@@ -6,13 +6,14 @@ Everything here locks the job first, then its stages, then items nobody has leas
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.engine.holds import ENGINE, hold, release
 from dalsegno.engine.looper import Looper
-from dalsegno.engine.planner import advance
+from dalsegno.engine.pauses import pause_job, pause_stage, resume_job, resume_stage
 from dalsegno.engine.retry import retry_item
 from dalsegno.engine.rows import lock_job, lock_stages, set_job, set_stage
 from dalsegno.engine.submit import PRIORITIES
@@ -22,13 +23,14 @@ from dalsegno.model.states import (
     CommandStatus,
     ItemStatus,
     JobStatus,
-    StageStatus,
 )
-from dalsegno.store.hot import Delta, Event
-from dalsegno.store.schema import COMMANDS, commands, items, jobs, lanes, stages
+from dalsegno.store.hot import Event
+from dalsegno.store.schema import COMMANDS, commands, items, jobs, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
+
+__all__ = ["Commander", "apply_pending", "cancel_items", "cancel_job", "hold_lane", "pause_job", "request"]
 
 logger = logging.getLogger("dalsegno.engine")
 
@@ -145,9 +147,13 @@ def _apply(tx: Tx, command: sa.RowMapping) -> bool:
     payload = command["payload"] or {}
     match command["type"]:
         case "pause":
-            pause_job(tx, command["job_id"], payload.get("reason") or "paused by an operator", by)
+            pause_job(tx, command["job_id"], _reason(payload), by, _until(payload))
         case "resume":
             return resume_job(tx, command["job_id"], payload.get("overrides") or {}, by)
+        case "pause_stage":
+            pause_stage(tx, command["job_id"], _stage(payload), _reason(payload), by, _until(payload))
+        case "resume_stage":
+            resume_stage(tx, command["job_id"], _stage(payload), by)
         case "cancel":
             cancel_job(tx, command["job_id"], by)
         case "retry_item":
@@ -159,97 +165,28 @@ def _apply(tx: Tx, command: sa.RowMapping) -> bool:
     return True
 
 
-# --- pause and resume ---------------------------------------------------------------------------
+def _reason(payload: dict[str, Any]) -> str:
+    return payload.get("reason") or "paused by an operator"
 
 
-def pause_job(tx: Tx, job_id: int, reason: str, by: str) -> None:
-    """No new claim from here on; what has begun finishes; then the job is paused."""
-    job = lock_job(tx, job_id)
-    if job["status"] in JOB_FINISHED:
-        raise CommandRefused(what="Job", id=job_id, verb="paused", state=job["status"], fix="Nothing is left to pause.")
-    if job["status"] in (JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED):
-        return
-    status = JobStatus.PAUSED if job["status"] == JobStatus.QUEUED else JobStatus.PAUSE_REQUESTED
-    set_job(tx, job_id, status=status, pause_reason=reason, paused_by=by)
-    events = [Event(f"job_{status}", by, job_id, message=reason)]
-    for stage in lock_stages(tx, job_id):
-        if stage["status"] == StageStatus.RUNNING:
-            set_stage(tx, stage["id"], status=StageStatus.PAUSE_REQUESTED, open=False, claimable=False)
-            events.append(Event("stage_pause_requested", by, job_id, stage["id"]))
-    tx.hot.insert_events(tx, events)
-    tx.announce("closed")
-    advance(tx, [job_id])
+def _stage(payload: dict[str, Any]) -> str:
+    key = payload.get("stage")
+    if not isinstance(key, str):
+        raise InputInvalid(problem='Say which stage: {"stage": "its key"}.')
+    return key
 
 
-def resume_job(tx: Tx, job_id: int, overrides: dict[str, Any], by: str) -> bool:
-    """Back to the queue, with what was interrupted pending again. False while the job still drains."""
-    job = lock_job(tx, job_id)
-    if job["status"] == JobStatus.PAUSE_REQUESTED:
-        return False
-    if job["status"] == JobStatus.QUEUED and release_lane(tx, job["lane"], by):
-        tx.announce("jobs")
-        return True
-    if job["status"] != JobStatus.PAUSED:
-        fix = "Only a paused job can be resumed."
-        raise CommandRefused(what="Job", id=job_id, verb="resumed", state=job["status"], fix=fix)
-    merged = {**(job["overrides"] or {}), **overrides} or None
-    set_job(tx, job_id, status=JobStatus.QUEUED, pause_reason=None, paused_by=None, overrides=merged)
-    data = {"overrides": overrides} if overrides else None
-    tx.hot.insert_events(tx, [Event("job_queued", by, job_id, message="resumed", data=data)])
-    requeue_interrupted(tx, lock_stages(tx, job_id), by)
-    release_lane(tx, job["lane"], by)
-    tx.announce("jobs")
-    return True
-
-
-def requeue_interrupted(tx: Tx, job_stages: Sequence[sa.RowMapping], by: str) -> int:
-    """interrupted → pending in these (locked) stages; returns how many."""
-    total = 0
-    for stage in job_stages:
-        if not stage["interrupted"]:
-            continue
-        rows = tx.conn.execute(
-            sa.update(items)
-            .where(
-                items.c.stage_id == stage["id"],
-                items.c.error_code.is_not(None),  # lets the small index answer
-                items.c.status == ItemStatus.INTERRUPTED,
-            )
-            .values(status=ItemStatus.PENDING, returned=True)
-            .returning(items.c.id)
-        ).scalars()
-        found = list(rows)
-        delta = Delta()
-        delta.counts[ItemStatus.INTERRUPTED] = -len(found)
-        delta.counts[ItemStatus.PENDING] = delta.ready = delta.returned = len(found)
-        tx.hot.adjust(tx, {stage["id"]: delta})
-        tx.hot.insert_events(tx, [Event("item_requeued", by, stage["job_id"], stage["id"], item) for item in found])
-        tx.announce(f"work:{stage['service']}")
-        total += len(found)
-    return total
-
-
-def hold_lane(tx: Tx, lane: str, reason: str, by: str) -> None:
-    """Nothing of this lane starts until an operator resumes."""
-    held = tx.conn.execute(
-        sa.update(lanes)
-        .where(lanes.c.name == lane, lanes.c.held_at.is_(None))
-        .values(held_at=tx.now, held_by=by, held_reason=reason)
-    ).rowcount
-    if held:
-        tx.hot.insert_events(tx, [Event("lane_held", by, level="warn", message=reason, data={"lane": lane})])
-
-
-def release_lane(tx: Tx, lane: str, by: str) -> bool:
-    """Let the lane's jobs start again; False: it was not held."""
-    released = tx.conn.execute(
-        sa.update(lanes)
-        .where(lanes.c.name == lane, lanes.c.held_at.is_not(None))
-        .values(held_at=None, held_by=None, held_reason=None)
-    ).rowcount
-    if released:
-        tx.hot.insert_events(tx, [Event("lane_released", by, data={"lane": lane})])
-    return bool(released)
+def _until(payload: dict[str, Any]) -> datetime | None:
+    text = payload.get("until")
+    if text is None:
+        return None
+    try:
+        until = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise InputInvalid(problem=f"until must be a time in ISO form, not {text!r}.") from None
+    if until.tzinfo is None:
+        raise InputInvalid(problem=f"until must say its zone, as in 2026-01-31T22:00+01:00; got {text!r}.")
+    return until.astimezone(UTC)
 
 
 # --- cancel -------------------------------------------------------------------------------------
@@ -268,7 +205,7 @@ def cancel_job(tx: Tx, job_id: int, by: str) -> None:
         set_stage(tx, stage["id"], open=False, claimable=False)
     tx.hot.insert_events(tx, [Event("job_cancel_requested", by, job_id)])
     if not _others_paused(tx, job):
-        release_lane(tx, job["lane"], by)  # nobody is left whose resume could
+        release(tx, f"lane:{job['lane']}", by, held_by=ENGINE)  # nobody is left whose resume could
     tx.announce("closed")
     tx.announce("jobs")
 
@@ -340,3 +277,7 @@ def set_priority(tx: Tx, job_id: int, priority: Any, by: str) -> None:
     data = {"from": job["priority"], "to": priority}
     tx.hot.insert_events(tx, [Event("job_priority_changed", by, job_id, data=data)])
     tx.announce("jobs")
+
+
+def hold_lane(tx: Tx, lane: str, reason: str, by: str) -> None:
+    hold(tx, f"lane:{lane}", reason, by)

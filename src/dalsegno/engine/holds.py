@@ -6,6 +6,7 @@ planning ask `held` and pass by, so holding a service with a million items ready
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
 EVERYTHING = "all"
+CLOCK = "clock"
+"""Who ends what had an `until`."""
+ENGINE = ("rescuer", "scheduler", "service")
+"""Who holds a lane without being asked: after a crash, an interruption, a full disk."""
 _SERVICE = "service:"
 _LANE = "lane:"
 
@@ -75,19 +80,36 @@ def hold(tx: Tx, name: str, reason: str, by: str, until: datetime | None = None)
     tx.announce("jobs")  # who sleeps until the next `until` must hear of this one
 
 
-def release(tx: Tx, name: str, by: str) -> bool:
-    """Let it go on; False: it was not held."""
+def release(tx: Tx, name: str, by: str, *, held_by: Sequence[str] | None = None) -> bool:
+    """Let it go on; False: it was not held, or not by one of `held_by`."""
     table, key = _place(name)
     if table is holds:
         change: sa.Delete | sa.Update = sa.delete(holds)
     else:
         change = sa.update(lanes).values(held_at=None, held_by=None, held_reason=None, held_until=None)
-    released = tx.conn.execute(change.where(table.c.name == key, table.c.held_at.is_not(None))).rowcount
+    change = change.where(table.c.name == key, table.c.held_at.is_not(None))
+    if held_by is not None:
+        change = change.where(table.c.held_by.in_(held_by))
+    if by == CLOCK:
+        change = change.where(table.c.held_until <= tx.now)  # somebody may have prolonged it just now
+    released = tx.conn.execute(change).rowcount
     if released:
         _tell(tx, name, "hold_released", "lane_released", by)
         for topic in ("jobs", "work", "plan"):
             tx.announce(topic)
     return bool(released)
+
+
+_OVER = sa.union_all(
+    sa.select(holds.c.name).where(holds.c.held_until <= _NOW),
+    sa.select((sa.literal(_LANE) + lanes.c.name).label("name")).where(lanes.c.held_until <= _NOW),
+)
+
+
+def release_over(tx: Tx) -> None:
+    """Remove the holds whose time has passed."""
+    for name in list(tx.conn.execute(_OVER, {"now": tx.now}).scalars()):
+        release(tx, name, CLOCK)
 
 
 def _place(name: str) -> tuple[sa.Table, str]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
+from dalsegno.engine.holds import held
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.rows import NO_PAUSE
 from dalsegno.engine.submit import number_items
 from dalsegno.errors import InputInvalid
 from dalsegno.model.progression import Change, StageView, progress
@@ -47,6 +49,7 @@ _STAGES = (
         stages.c.id, stages.c.job_id, stages.c.key, stages.c.seq, stages.c.service, stages.c.status,
         stages.c.depends_on, stages.c.follow, stages.c.on_failure, stages.c.open, stages.c.planned, stages.c.pending,
         LEASED.label("leased"), stages.c.failed, stages.c.interrupted, stages.c.last_error,
+        stages.c.pause_reason.is_not(None).label("held"),
     )
     .where(stages.c.job_id.in_(sa.bindparam("ids", expanding=True)))
     .order_by(stages.c.id)
@@ -68,6 +71,7 @@ _CLOSE_STAGE = _moved.values(
     claimable=sa.false(),
     finished_at=sa.bindparam("finished", type_=UtcTime),
 )
+_END_STAGE = _CLOSE_STAGE.values(**NO_PAUSE)  # one that is reopened later starts with a clean slate
 _SET_CURRENT = sa.update(jobs).where(jobs.c.id == sa.bindparam("job")).values(current_stage=sa.bindparam("current"))
 
 
@@ -102,6 +106,7 @@ def _advance(tx: Tx, job: sa.RowMapping, rows: list[sa.RowMapping], events: list
             leased=row["leased"],
             failed=row["failed"],
             interrupted=row["interrupted"],
+            held=row["held"],
         )
         for row in rows
     ]
@@ -131,9 +136,9 @@ def _move_stage(tx: Tx, stage: sa.RowMapping, change: Change, source: str, event
         tx.conn.execute(_OPEN_STAGE, {"stage": change.id, "source": source, "now": tx.now})
         tx.announce(f"work:{stage['service']}" if stage["planned"] else "plan")
     else:
-        finished_at = tx.now if change.status in STAGE_FINISHED else None
-        closed = {"stage": change.id, "source": source, "target": change.status, "finished": finished_at}
-        tx.conn.execute(_CLOSE_STAGE, closed)
+        ended = change.status in STAGE_FINISHED
+        closed = {"stage": change.id, "source": source, "target": change.status, "finished": tx.now if ended else None}
+        tx.conn.execute(_END_STAGE if ended else _CLOSE_STAGE, closed)
     events.append(Event(f"stage_{change.status}", "planner", stage["job_id"], change.id))
 
 
@@ -150,7 +155,7 @@ def _reason(rows: list[sa.RowMapping], status: dict[int, str]) -> dict[str, Any]
 def _job_values(tx: Tx, job_id: int, change: Change, events: list[Event]) -> dict[str, Any]:
     values: dict[str, Any] = {"status": change.status, "updated_at": tx.now}
     if change.status in JOB_FINISHED:
-        values |= {"finished_at": tx.now, "pause_reason": None, "paused_by": None, "cancel_requested_at": None}
+        values |= {"finished_at": tx.now, "cancel_requested_at": None, **NO_PAUSE}
         values["progress"] = 1.0 if change.status.startswith(JobStatus.COMPLETED) else jobs.c.progress
     level = "error" if change.status == JobStatus.FAILED else "info"
     events.append(Event(f"job_{change.status}", "planner", job_id, level=level))
@@ -241,13 +246,17 @@ class Planner(Looper):
         return 0
 
     def _claim(self, tx: Tx) -> sa.RowMapping | None:
-        """The first unplanned stage of ours, marked so that no other process plans it too."""
+        """The first unplanned stage of ours that is not held, marked so that no other process plans it too."""
+        still = held(tx)  # planning runs the service's own code, so a hold is for it as well
+        if still.everything:
+            return None
         row = tx.row(
             sa.select(stages)
             .where(
                 stages.c.status == StageStatus.RUNNING,
                 stages.c.planned.is_(False),
-                stages.c.service.in_(self._services.names()),
+                stages.c.service.in_(set(self._services.names()) - still.services),
+                *_outside(still.lanes),
                 sa.or_(
                     stages.c.planner_id.is_(None),
                     stages.c.planner_id == self._process_id(),
@@ -293,6 +302,11 @@ class Planner(Looper):
         return float(0.2 * 2**tries)
 
 
+def _outside(held_lanes: frozenset[str]) -> list[sa.ColumnElement[bool]]:
+    """Only stages of jobs in other lanes than these."""
+    return [stages.c.job_id.not_in(sa.select(jobs.c.id).where(jobs.c.lane.in_(held_lanes)))] if held_lanes else []
+
+
 def add_items(tx: Tx, stage_id: int, rows: list[NewItem]) -> int:
     """Add the items whose keys the stage lacks; returns how many those were."""
     stage = tx.row(
@@ -315,8 +329,8 @@ def add_items(tx: Tx, stage_id: int, rows: list[NewItem]) -> int:
 
 
 def fail_stage(tx: Tx, stage: sa.RowMapping, error: str) -> None:
-    """A stage that cannot be planned fails, and its job with it."""
-    tx.conn.execute(
+    """A stage that cannot be planned fails, and its job with it. One that was paused meanwhile is tried again later."""
+    failed = tx.conn.execute(
         sa.update(stages)
         .where(stages.c.id == stage["id"], stages.c.status == StageStatus.RUNNING)
         .values(
@@ -327,7 +341,9 @@ def fail_stage(tx: Tx, stage: sa.RowMapping, error: str) -> None:
             finished_at=tx.now,
             last_error=error,
         )
-    )
+    ).rowcount
+    if not failed:
+        return
     tx.conn.execute(
         sa.update(jobs)
         .where(jobs.c.id == stage["job_id"])

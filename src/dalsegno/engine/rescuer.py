@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from dalsegno.engine.commander import hold_lane, pause_job
+from dalsegno.engine.holds import hold
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.pauses import pause_job
 from dalsegno.engine.planner import advance
 from dalsegno.engine.scheduler import requeue_job
 from dalsegno.engine.verdict import interrupted
@@ -167,7 +168,7 @@ def _recover(tx: Tx, process_id: int, touched: set[int]) -> None:
     )
     for row in rows:
         if row["recovery"] == "pause":
-            hold_lane(tx, row["lane"], "crash recovery", "rescuer")
+            hold(tx, f"lane:{row['lane']}", "crash recovery", "rescuer")
             if row["status"] in JOB_ACTIVE:
                 pause_job(tx, row["id"], "crash recovery", "rescuer")
         elif row["status"] == JobStatus.RUNNING:

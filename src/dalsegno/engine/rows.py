@@ -12,6 +12,9 @@ from dalsegno.store.schema import jobs, stages
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
+NO_PAUSE: dict[str, Any] = {"pause_reason": None, "paused_by": None, "paused_at": None, "pause_until": None}
+"""The columns of a job or a stage that nobody has paused."""
+
 
 def lock_job(tx: Tx, job_id: int) -> sa.RowMapping:
     job = tx.row(sa.select(jobs).where(jobs.c.id == job_id).with_for_update())

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
-from dalsegno.engine.commander import cancel_items, hold_lane, pause_job, requeue_interrupted
+from dalsegno.engine.commander import cancel_items
+from dalsegno.engine.holds import EVERYTHING, hold, in_force
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.pauses import expire, pause_job, requeue_interrupted
 from dalsegno.engine.planner import LEASED, advance
 from dalsegno.model.states import JOB_ACTIVE, JOB_UNFINISHED, JobStatus, StageStatus
 from dalsegno.store.hot import Delta, Event
-from dalsegno.store.schema import UtcTime, items, jobs, lanes, stages
+from dalsegno.store.schema import UtcTime, holds, items, jobs, lanes, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -51,6 +53,9 @@ class Scheduler(Looper):
             return BREATHER  # what was just admitted is being claimed: do not compete with it
         self._looked_at = self._store.clock.monotonic()
         due = self._store.read(look)
+        if due.over:
+            expire(self._store)
+            due = self._store.read(look)
         more = False
         if due.ripe:
             more |= wake_due(self._store)
@@ -72,6 +77,8 @@ class Due(NamedTuple):
     """What a look at the clock and the queues says."""
 
     ripe: bool
+    over: bool
+    """A hold or a pause has reached its `until`."""
     lanes: list[str]
     canceling: bool
     next: datetime | None
@@ -83,8 +90,10 @@ def look(tx: Tx) -> Due:
     assert row is not None
     lanes_waiting = list(tx.conn.execute(_LANES_WAITING, {"now": tx.now}).scalars())
     ripe = row["due_at"] is not None and row["due_at"] <= tx.now
-    soon = [moment for moment in (row["due_at"], row["scheduled_at"]) if moment is not None and moment > tx.now]
-    return Due(ripe, lanes_waiting, row["canceling"], min(soon, default=None))
+    ends = [row[name] for name in _ENDS if row[name] is not None]
+    soon = [moment for moment in (row["due_at"], row["scheduled_at"], *ends) if moment is not None and moment > tx.now]
+    over = any(moment <= tx.now for moment in ends)
+    return Due(ripe, over, lanes_waiting, row["canceling"], min(soon, default=None))
 
 
 # --- admission ----------------------------------------------------------------------------------
@@ -101,12 +110,25 @@ def _due(now: Any) -> sa.ColumnElement[bool]:
     )
 
 
+_HELD = sa.or_(
+    sa.and_(lanes.c.held_at.is_not(None), in_force(lanes.c.held_until)),
+    sa.exists(sa.select(holds.c.name).where(holds.c.name == EVERYTHING, in_force(holds.c.held_until))),
+)
 _LANES_WAITING = sa.select(lanes.c.name).where(
-    lanes.c.held_at.is_(None), sa.exists(sa.select(jobs.c.id).where(jobs.c.lane == lanes.c.name, _due(_NOW)))
+    sa.not_(_HELD), sa.exists(sa.select(jobs.c.id).where(jobs.c.lane == lanes.c.name, _due(_NOW)))
 )
 _CANCELING = sa.select(jobs.c.id).where(
     jobs.c.status.in_(sorted(JOB_UNFINISHED)), jobs.c.cancel_requested_at.is_not(None)
 )
+_ENDS: dict[str, sa.Select[Any]] = {
+    "hold_ends": sa.select(sa.func.min(holds.c.held_until)),
+    "lane_ends": sa.select(sa.func.min(lanes.c.held_until)),
+    # A job that still drains is ended when it has.
+    "job_ends": sa.select(sa.func.min(jobs.c.pause_until)).where(
+        jobs.c.pause_until.is_not(None), jobs.c.status == JobStatus.PAUSED
+    ),
+    "stage_ends": sa.select(sa.func.min(stages.c.pause_until)).where(stages.c.pause_until.is_not(None)),
+}
 _LOOK = sa.select(
     sa.select(sa.func.min(items.c.due_at)).where(items.c.due_at.is_not(None)).scalar_subquery().label("due_at"),
     sa.select(sa.func.min(jobs.c.scheduled_at))
@@ -114,6 +136,7 @@ _LOOK = sa.select(
     .scalar_subquery()
     .label("scheduled_at"),
     sa.exists(_CANCELING).label("canceling"),
+    *(query.scalar_subquery().label(name) for name, query in _ENDS.items()),
 )
 
 
@@ -126,7 +149,7 @@ def admit(store: Store) -> bool:
 
 
 # Statements between a submit and the first item are built once: building one costs as much as running it.
-_LANE = sa.select(lanes.c.max_active, lanes.c.held_at).where(lanes.c.name == sa.bindparam("which"))
+_LANE = sa.select(lanes.c.max_active, _HELD.label("held")).where(lanes.c.name == sa.bindparam("which"))
 _first = (
     sa.select(jobs.c.id)
     .where(jobs.c.lane == sa.bindparam("which"), _due(_NOW))
@@ -146,19 +169,20 @@ _ADMIT = (
 
 
 def _admit(tx: Tx, name: str) -> int:
-    lane = tx.row(_LANE, {"which": name})
+    which = {"which": name, "now": tx.now}
+    lane = tx.row(_LANE, which)
     room = ADMIT_BATCH
     if lane is not None and lane["max_active"] is not None:
         # Only a lane with a limit needs its row locked: two schedulers must not both take the last place.
-        lane = tx.row(_LANE.with_for_update(), {"which": name})
+        lane = tx.row(_LANE.with_for_update(), which)
         assert lane is not None
         active = tx.conn.execute(
             sa.select(sa.func.count()).where(jobs.c.lane == name, jobs.c.status.in_(sorted(JOB_ACTIVE)))
         ).scalar_one()
         room = min(room, lane["max_active"] - active)
-    if lane is None or lane["held_at"] is not None or room <= 0:
+    if lane is None or lane["held"] or room <= 0:
         return 0
-    ids = list(tx.conn.execute(_ADMIT, {"which": name, "room": room, "now": tx.now}).scalars())
+    ids = list(tx.conn.execute(_ADMIT, {**which, "room": room}).scalars())
     if ids:
         advance(tx, ids, [Event("job_running", "scheduler", job_id) for job_id in sorted(ids)])
     return len(ids)
@@ -270,7 +294,7 @@ def _after_interruption(tx: Tx, row: sa.RowMapping) -> None:
         requeue_job(tx, row["id"])
     else:
         pause_job(tx, row["id"], "interrupted", "scheduler")
-        hold_lane(tx, row["lane"], "interrupted", "scheduler")
+        hold(tx, f"lane:{row['lane']}", "interrupted", "scheduler")
 
 
 def requeue_job(tx: Tx, job_id: int) -> None:

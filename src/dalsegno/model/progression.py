@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dalsegno.model.states import STAGE_FINISHED, JobStatus, StageStatus
+from dalsegno.model.states import STAGE_FINISHED, STAGE_PAUSED, JobStatus, StageStatus
 
 
 @dataclass(slots=True)
@@ -28,6 +28,8 @@ class StageView:
     leased: int
     failed: int
     interrupted: int
+    held: bool = False
+    """Paused by itself: it stands still whatever its job does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +80,15 @@ def _run(stages: Sequence[StageView]) -> list[Change]:
     by_key = {stage.key: stage for stage in stages}
     for stage in stages:  # in topological order, so one pass settles all that can be settled
         upstream = [by_key[key] for key in stage.depends_on]
-        if stage.status == StageStatus.PAUSED:
-            changes.append(_move(stage, StageStatus.RUNNING))
+        if stage.status in STAGE_PAUSED:
+            if not stage.held:
+                changes.append(_move(stage, StageStatus.RUNNING))
+            elif stage.status == StageStatus.PAUSE_REQUESTED and not stage.leased:
+                changes.append(_move(stage, StageStatus.PAUSED))
         if stage.status == StageStatus.PENDING:
             if any(up.status in (StageStatus.FAILED, StageStatus.SKIPPED) for up in upstream):
                 changes.append(_move(stage, StageStatus.SKIPPED))
-            elif stage.follow == "each":
-                if upstream[0].status in (StageStatus.RUNNING, StageStatus.COMPLETED):
-                    changes.append(_move(stage, StageStatus.RUNNING))
-            elif all(up.status == StageStatus.COMPLETED for up in upstream):
+            elif not stage.held and _its_turn(stage, upstream):
                 changes.append(_move(stage, StageStatus.RUNNING))
         if stage.status == StageStatus.RUNNING and not stage.leased:
             # A failure closes a stage that stops; a retry of one of several opens it again for what is left.
@@ -100,6 +102,12 @@ def _run(stages: Sequence[StageView]) -> list[Change]:
     if all(stage.status in STAGE_FINISHED for stage in stages):
         changes.append(Change(None, _verdict(stages)))
     return changes
+
+
+def _its_turn(stage: StageView, upstream: Sequence[StageView]) -> bool:
+    if stage.follow == "each":  # what it follows has begun: there may be something to do already
+        return upstream[0].status in (StageStatus.RUNNING, StageStatus.COMPLETED, *STAGE_PAUSED)
+    return all(up.status == StageStatus.COMPLETED for up in upstream)
 
 
 def _dry(stage: StageView, upstream: Sequence[StageView]) -> bool:

@@ -61,6 +61,8 @@ JOB_UNFINISHED = JOB_ACTIVE | {JobStatus.QUEUED, JobStatus.PAUSED}
 """Holds its dedupe key."""
 JOB_FINISHED = frozenset(JobStatus) - JOB_UNFINISHED
 STAGE_FINISHED = frozenset({StageStatus.COMPLETED, StageStatus.FAILED, StageStatus.SKIPPED, StageStatus.CANCELED})
+STAGE_PAUSED = frozenset({StageStatus.PAUSE_REQUESTED, StageStatus.PAUSED})
+"""Closed for now: asked to stand still, or standing still."""
 ITEM_LEASED = frozenset({ItemStatus.CLAIMED, ItemStatus.RUNNING})
 ITEM_SATISFIED = frozenset({ItemStatus.SUCCEEDED, ItemStatus.SKIPPED})
 """Dependencies on it are met."""
@@ -105,6 +107,7 @@ TRANSITIONS: dict[str, frozenset[Transition]] = {
         ("running", "skipped", "the stage it follows failed"),
         ("running", "canceled", "cancel"),
         ("pause_requested", "paused", "last lease ended"),
+        ("pause_requested", "running", "resume before the last lease ended"),
         ("pause_requested", "canceled", "cancel"),
         ("paused", "running", "resume"),
         ("paused", "canceled", "cancel"),
