@@ -18,7 +18,7 @@ from dalsegno.engine.planner import advance
 from dalsegno.model.identity import identity
 from dalsegno.model.states import JOB_FINISHED, TRANSITIONS, ItemStatus
 from dalsegno.store.hot import Claimed, Settled, Settlement
-from dalsegno.store.schema import COUNTERS, commands, events, items, jobs, lanes, leases, stages
+from dalsegno.store.schema import COUNTERS, commands, events, items, jobs, lanes, leases, stages, waits
 
 T = TypeVar("T")
 
@@ -236,7 +236,10 @@ def assert_counters(store: Store) -> None:
             said = {status: stage[status] for status in COUNTERS}
             assert said == {status: count[status] for status in COUNTERS}, stage["key"]
             assert stage["total"] == len(rows)
-            waiting = [row for row in rows if row["status"] == "pending" and row["due_at"] is None]
+            in_line = set(tx.conn.execute(sa.select(waits.c.item_id).where(waits.c.offered_at.is_(None))).scalars())
+            waiting = [
+                row for row in rows if row["status"] == "pending" and row["due_at"] is None and row["id"] not in in_line
+            ]
             if stage["status"] != "canceled":
                 assert stage["ready"] == len(waiting), (stage["key"], stage["ready"], len(waiting))
                 assert stage["returned"] == sum(bool(row["returned"]) for row in rows)

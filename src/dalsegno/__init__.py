@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from dalsegno.engine.engine import Engine, EngineOptions
     from dalsegno.engine.item import Item
     from dalsegno.engine.planner import Plan
-    from dalsegno.engine.service import Service, service
+    from dalsegno.engine.service import Phase, Service, phased, service
     from dalsegno.engine.submit import Submitted, submit
     from dalsegno.model.backoff import Backoff
+    from dalsegno.model.breaker import Breaker, ProviderError, QuotaReset
+    from dalsegno.model.limit import Limit
     from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Release, Retry, Skip, Throttled
     from dalsegno.model.workflow import Lane, Step, Workflow, parse_workflow
     from dalsegno.store.open import open_store
@@ -23,15 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backoff",
+    "Breaker",
     "Done",
     "Engine",
     "EngineOptions",
     "Fail",
     "Item",
     "Lane",
+    "Limit",
     "Outcome",
     "PauseJob",
+    "Phase",
     "Plan",
+    "ProviderError",
+    "QuotaReset",
     "Release",
     "Retry",
     "Service",
@@ -43,21 +50,27 @@ __all__ = [
     "Workflow",
     "open_store",
     "parse_workflow",
+    "phased",
     "service",
     "submit",
 ]
 
 _HOMES = {
     "Backoff": "dalsegno.model.backoff",
+    "Breaker": "dalsegno.model.breaker",
     "Done": "dalsegno.model.outcome",
     "Engine": "dalsegno.engine.engine",
     "EngineOptions": "dalsegno.engine.engine",
     "Fail": "dalsegno.model.outcome",
     "Item": "dalsegno.engine.item",
     "Lane": "dalsegno.model.workflow",
+    "Limit": "dalsegno.model.limit",
     "Outcome": "dalsegno.model.outcome",
     "PauseJob": "dalsegno.model.outcome",
+    "Phase": "dalsegno.engine.service",
     "Plan": "dalsegno.engine.planner",
+    "ProviderError": "dalsegno.model.breaker",
+    "QuotaReset": "dalsegno.model.breaker",
     "Release": "dalsegno.model.outcome",
     "Retry": "dalsegno.model.outcome",
     "Service": "dalsegno.engine.service",
@@ -69,6 +82,7 @@ _HOMES = {
     "Workflow": "dalsegno.model.workflow",
     "open_store": "dalsegno.store.open",
     "parse_workflow": "dalsegno.model.workflow",
+    "phased": "dalsegno.engine.service",
     "service": "dalsegno.engine.service",
     "submit": "dalsegno.engine.submit",
 }

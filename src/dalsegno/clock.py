@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Protocol
 
 
@@ -23,6 +25,15 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def this_host() -> str:
+    """Where a pid and the monotonic clock mean something: this boot of this machine, this container's numbering."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # no /proc: a pid proves nothing, the lease's expiry decides
+        return f"unknown/{uuid.uuid4()}"
 
 
 class ManualClock:

@@ -12,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Item, Lane, Store, service, submit
+from dalsegno.clock import this_host
 from dalsegno.engine.planner import advance
-from dalsegno.engine.rescuer import rescue, rescue_all, this_host
+from dalsegno.engine.rescuer import rescue, rescue_all
 from dalsegno.engine.scheduler import sweep
 from dalsegno.store.schema import processes
 from tests.helpers import (

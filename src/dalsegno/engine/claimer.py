@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.engine import breakers
 from dalsegno.engine.executor import Pool
+from dalsegno.engine.flow import AHEAD
+from dalsegno.engine.holds import held
 from dalsegno.engine.item import Item, StageInfo
 from dalsegno.engine.looper import Looper
+from dalsegno.model.breaker import Breaker
 from dalsegno.model.outcome import Release
 from dalsegno.store.hot import Claimed
 from dalsegno.store.schema import items, jobs, leases, stages
 
 if TYPE_CHECKING:
+    from dalsegno.engine.flow import Flow
     from dalsegno.engine.settler import Settler
     from dalsegno.store.store import Store, Tx
 
@@ -23,6 +28,8 @@ logger = logging.getLogger("dalsegno.engine")
 
 BATCH = 500
 """Most items in one claim."""
+USUAL = Breaker()
+"""How the trouble of somebody a service calls is read where neither the call nor the service says."""
 MOST_UNSETTLED = 4000
 """Back-pressure: with this many outcomes not yet written, nothing new is claimed."""
 
@@ -30,12 +37,15 @@ MOST_UNSETTLED = 4000
 class Claimer(Looper):
     name = "claimer"
 
-    def __init__(self, store: Store, pools: dict[str, Pool], settler: Settler, process_id: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, pools: dict[str, Pool], settler: Settler, flow: Flow, process_id: Callable[[], int]
+    ) -> None:
         super().__init__()
         self.interval = store.poll_seconds
         self._store = store
         self._pools = pools
         self._settler = settler
+        self._flow = flow
         self._process_id = process_id
         self._infos: dict[int, StageInfo] = {}
         self._look_for_closed = False
@@ -59,11 +69,12 @@ class Claimer(Looper):
         if self.draining:
             return None
         more = False
+        self._patience = self.interval
         for pool in self._pools.values():
             if self._settler.unsettled() > MOST_UNSETTLED:
                 return 0.005
             more |= self._claim(pool)
-        return 0 if more else None
+        return 0 if more else self._patience
 
     def _claim(self, pool: Pool) -> bool:
         """Feed one pool; True when there may be more for it right away."""
@@ -72,7 +83,7 @@ class Claimer(Looper):
             return False
         process_id = self._process_id()
         try:
-            claimed, infos = self._store.write("claim", lambda tx: self._take(tx, pool.service.name, want))
+            claimed, infos = self._store.write("claim", lambda tx: self._take(tx, pool, want))
         except Exception:
             self._uncertain = True  # the commit may have happened: find out before claiming again
             raise
@@ -86,8 +97,19 @@ class Claimer(Looper):
         pool.feed(work)
         return len(claimed) == want and pool.appetite() > 0
 
-    def _take(self, tx: Tx, service: str, want: int) -> tuple[list[Claimed], dict[int, StageInfo]]:
-        claimed = tx.hot.claim(tx, service, self._process_id(), want)
+    def _take(self, tx: Tx, pool: Pool, want: int) -> tuple[list[Claimed], dict[int, StageInfo]]:
+        still = held(tx)
+        if still.everything or pool.service.name in still.services:
+            return [], {}
+        gate = self._flow.gate(tx, pool.service)
+        pool.guarded = gate.guarded
+        if gate.calls is not None:
+            want = min(want, gate.calls * pool.service.batch_size - pool.unentered())
+            if gate.calls == 0 and gate.delay is not None:
+                self._patience = min(self._patience, max(0.001, gate.delay - AHEAD))
+        if want <= 0:
+            return [], {}
+        claimed = tx.hot.claim(tx, pool.service.name, self._process_id(), want, still.lanes)
         missing = {item.stage_id for item in claimed} - self._infos.keys()
         return claimed, _stage_infos(tx, missing) if missing else {}
 
@@ -96,7 +118,12 @@ class Claimer(Looper):
         if claimed.parent_id is not None:
             item.fetch_input = self._fetch_input
         item.on_phase = self._settler.phase
+        item.open_passage = self._open_passage
         return item
+
+    def _open_passage(self, item: Item, name: str, breaker: Breaker | None) -> Any:
+        service = self._pools[item.stage.service].service
+        return self._flow.permit(item, name, breaker or service.breaker or USUAL)
 
     def _fetch_input(self, parent_id: int) -> Any:
         return self._store.read(
@@ -106,12 +133,12 @@ class Claimer(Looper):
     # --- taking back --------------------------------------------------------------------------
 
     def _take_back_closed(self) -> None:
-        held = self._settler.stages_in_hand()
-        for stage_id in self._infos.keys() - held:
+        in_hand = self._settler.stages_in_hand()
+        for stage_id in self._infos.keys() - in_hand:
             del self._infos[stage_id]  # a resumed job may come with other settings: read them again
-        if not held:
+        if not in_hand:
             return
-        closed, canceled = self._store.read(lambda tx: _closed(tx, held))
+        closed, canceled = self._store.read(lambda tx: self._closed(tx, in_hand))
         for stage_id in closed:
             self._infos.pop(stage_id, None)  # the same, where an item of it is still running
         if canceled:
@@ -120,6 +147,28 @@ class Claimer(Looper):
             for pool in self._pools.values():
                 for item in pool.take_back(lambda item: self.draining or item.stage.id in closed):
                     self._settler.put(item, Release("paused" if not self.draining else "shutting down"))
+
+    def _closed(self, tx: Tx, in_hand: set[int]) -> tuple[set[int], set[int]]:
+        """Of these stages, those from which nothing more may begin, and those whose job is being canceled."""
+        still = held(tx)
+        shut = {
+            pool.service.name
+            for pool in self._pools.values()
+            if pool.guarded and breakers.calls(tx, f"service:{pool.service.name}")[0] == 0
+        }
+        closed = sa.or_(
+            stages.c.open.is_(False),
+            stages.c.service.in_(sorted(still.services | shut)),
+            jobs.c.lane.in_(sorted(still.lanes)),
+            sa.literal(still.everything),
+        )
+        rows = tx.rows(
+            sa.select(stages.c.id, closed.label("closed"), jobs.c.cancel_requested_at)
+            .join(jobs, jobs.c.id == stages.c.job_id)
+            .where(stages.c.id.in_(in_hand), sa.or_(closed, jobs.c.cancel_requested_at.is_not(None)))
+        )
+        canceled = {row["id"] for row in rows if row["cancel_requested_at"] is not None}
+        return {row["id"] for row in rows if row["closed"]}, canceled
 
     def _give_back_unknown(self) -> None:
         """Leases that the database says are ours and that we know nothing of: a claim whose answer was lost."""
@@ -140,16 +189,6 @@ class Claimer(Looper):
             for row in strangers:
                 self._settler.put(Item(row, infos[row.stage_id]), Release("claim was cut off"))
         self._uncertain = False
-
-
-def _closed(tx: Tx, held: set[int]) -> tuple[set[int], set[int]]:
-    rows = tx.rows(
-        sa.select(stages.c.id, stages.c.open, jobs.c.cancel_requested_at)
-        .join(jobs, jobs.c.id == stages.c.job_id)
-        .where(stages.c.id.in_(held), sa.or_(stages.c.open.is_(False), jobs.c.cancel_requested_at.is_not(None)))
-    )
-    closed = {row["id"] for row in rows if not row["open"]}
-    return closed, {row["id"] for row in rows if row["cancel_requested_at"] is not None}
 
 
 _INFOS = (

@@ -15,15 +15,18 @@ from dalsegno.engine.batches import BatchPool
 from dalsegno.engine.claimer import Claimer
 from dalsegno.engine.commander import Commander, hold_lane, pause_job
 from dalsegno.engine.executor import AsyncLoop, Pool
+from dalsegno.engine.flow import Flow
 from dalsegno.engine.heart import Heart, Roster
 from dalsegno.engine.item import Item
 from dalsegno.engine.logbridge import LogBridge
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.phases import pool_of_phases
 from dalsegno.engine.planner import Planner
 from dalsegno.engine.rescuer import Rescuer, rescue_all
 from dalsegno.engine.scheduler import Scheduler
 from dalsegno.engine.service import Service, Services
 from dalsegno.engine.settler import Settler
+from dalsegno.engine.usher import Usher
 from dalsegno.engine.verdict import Rules
 from dalsegno.engine.waiting import wait_for_job
 from dalsegno.errors import DalSegnoError
@@ -52,6 +55,8 @@ class EngineOptions:
     backoff: Backoff = field(default_factory=Backoff)
     concurrency: Mapping[str, int] = field(default_factory=dict)
     """Workers per service in this process, where it differs from what the service says."""
+    phase_workers_max: Mapping[str, int] = field(default_factory=dict)
+    """Most workers at once in the phases before the last, per service made of phases; four times its workers."""
     keep_logs: bool = True
     secrets: tuple[str, ...] = ()
 
@@ -70,7 +75,9 @@ class Engine:
         self._settler = Settler(
             store, self.pools, self._loop, Rules(self.options.backoff), _pause_by_service, self._roster.report
         )
-        self._claimer = Claimer(store, self.pools, self._settler, self._process_id)
+        self._flow = Flow(store, self.options.node, self._process_id)
+        self._usher = Usher(store, self._flow)
+        self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)
         self._commander = Commander(store)
         self._planner = Planner(store, self.services, self._process_id)
@@ -81,9 +88,12 @@ class Engine:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = replace(service, workers=workers)
             kind: Callable[..., Pool] = BatchPool if service.batch_size > 1 else Pool
+            if service.phases:
+                kind = pool_of_phases(pool_service, self.services, self.options.phase_workers_max.get(service.name))
             self.pools[service.name] = kind(
                 pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop, alone
             )
+            self.pools[service.name].flow = self._flow
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
         self._unlisten: Callable[[], None] = lambda: None
@@ -102,6 +112,7 @@ class Engine:
         try:
             self._heart.register({pool.service.name: pool.service.workers for pool in self.pools.values()})
             rescue_all(self.store, self._process_id(), alone=not self.store.shared)
+            self._flow.declare(self.services)
         except BaseException:
             self._release()
             raise
@@ -130,9 +141,10 @@ class Engine:
         limit = self.options.drain_seconds if drain_seconds is None else drain_seconds
         deadline = time.monotonic() + limit
         self._claimer.draining = True
+        self._flow.stop()
         self._claimer.closed()
         self._drain(deadline)
-        for loop in (self._claimer, self._planner, self._scheduler, self._commander, self._rescuer):
+        for loop in (self._claimer, self._planner, self._scheduler, self._commander, self._rescuer, self._usher):
             loop.stop(timeout=5)
         # A claim that was under way when we looked has arrived by now: give it back, and let finish what it began.
         for pool in self.pools.values():
@@ -149,6 +161,7 @@ class Engine:
         self._watch_stop.set()
         try:
             self._settler.flush()
+            self._flow.catch_up()
             self._heart.stop(timeout=5)
             self._heart.unregister()
         except DalSegnoError as error:
@@ -173,7 +186,7 @@ class Engine:
 
     def _loops(self) -> list[Looper]:
         loops: list[Looper] = [self._heart, self._settler, self._claimer, self._planner, self._scheduler]
-        loops += [self._commander, self._rescuer]
+        loops += [self._commander, self._rescuer, self._usher]
         return [*loops, self._logs] if self._logs is not None else loops
 
     def _drain(self, deadline: float) -> bool:
@@ -200,6 +213,10 @@ class Engine:
                     self._commander.wake()
                 case "closed":
                     self._claimer.closed()
+                case "flow":
+                    self._flow.moved()
+                    self._usher.wake()
+                    self._claimer.wake()
                 case "plan":
                     self._planner.wake()
                 case "work":

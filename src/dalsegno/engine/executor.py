@@ -10,12 +10,15 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dalsegno.clock import Clock
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import Service
 from dalsegno.model.outcome import Done, Outcome, Release, Retry, outcome_of
+
+if TYPE_CHECKING:
+    from dalsegno.engine.flow import Flow
 
 logger = logging.getLogger("dalsegno.engine")
 
@@ -49,6 +52,9 @@ class Pool:
         self.running: dict[str, Item] = {}
         self.processed = 0
         self.errors = 0
+        self.flow: Flow | None = None
+        self.guarded = False
+        """A limit or a breaker stands before its calls; the claimer finds out."""
         self._clock = clock
         self._settle = settle
         self._begin = begin
@@ -73,6 +79,10 @@ class Pool:
         self._low = max(1, target // 2)
         self._asked = False
         return max(0, target - len(self.waiting) - len(self.running))
+
+    def unentered(self) -> int:
+        """Items in hand whose call has not begun: each will want a permit."""
+        return len(self.waiting) + sum(item.started_at is None for _, item in self.in_work())
 
     def feed(self, items: Iterable[Item]) -> None:
         before = len(self.waiting)
@@ -201,6 +211,8 @@ class Pool:
         A first delivery begins lazily; one that came back is written down before its handler may crash us.
         """
         try:
+            if self.flow is not None and self.guarded:
+                return self.flow.enter(self.service, items)
             for item in items:
                 if item.claimed.lease > 1 and not self._begin(item) and len(items) == 1:
                     return Done()  # the lease is lost: whatever we say is refused
@@ -208,22 +220,26 @@ class Pool:
             return Release(f"could not be begun: {type(error).__name__}")
         return None
 
-    def _leave(self, items: Sequence[Item], error: BaseException | None) -> Outcome | None:  # noqa: ARG002
+    def _leave(self, items: Sequence[Item], error: BaseException | None) -> Outcome | None:
         """After the call; an outcome here is what becomes of all of them instead of what the service said."""
-        return None
+        if self.flow is None or (error is None and items[0].entry is None):
+            return None
+        return self.flow.leave(self.service, items, error)
 
     def _attempt(self, item: Item) -> Outcome:
         token = current_item.set(item)
         try:
-            if self.service.is_async:
-                returned = self._loop.run(self.service.handler, [item], item)
-            else:
-                returned = self.service.handler(item)
+            returned = self._call(item)
         except BaseException as error:  # even SystemExit: a service must not take the worker with it
             return self._leave([item], error) or failure(error)
         finally:
             current_item.reset(token)
         return self._leave([item], None) or outcome_of(returned)
+
+    def _call(self, item: Item) -> Any:
+        if self.service.is_async:
+            return self._loop.run(self.service.handler, [item], item)
+        return self.service.handler(item)
 
 
 def failure(error: BaseException) -> Retry:

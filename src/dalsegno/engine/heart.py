@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.clock import this_host
 from dalsegno.engine.looper import Looper
-from dalsegno.engine.rescuer import this_host
 from dalsegno.store.schema import nodes, processes, workers
 from dalsegno.version import VERSION
 
@@ -90,20 +90,22 @@ class Roster:
         self._pools = pools
         self._process_id = process_id
         self._written: dict[str, dict[str, Any]] = {}
+        self._written_as = 0
 
     def report(self) -> None:
-        changed = {}
-        for pool in self._pools.values():
-            for name in pool.worker_names():
-                line = self._line(pool, name)
-                if self._written.get(name) != line:
-                    changed[name] = line
-        if changed:
-            self._store.write("workers", lambda tx: self._write(tx, changed))
-            self._written |= changed
+        process_id = self._process_id()
+        if process_id != self._written_as:  # it starts over under a new number
+            self._written, self._written_as = {}, process_id
+        lines = {name: self._line(pool, name) for pool in self._pools.values() for name in pool.worker_names()}
+        changed = {name: line for name, line in lines.items() if self._written.get(name) != line}
+        gone = self._written.keys() - lines.keys()
+        if changed or gone:
+            self._store.write("workers", lambda tx: self._write(tx, changed, gone))
+            self._written = lines
 
     def _line(self, pool: Pool, name: str) -> dict[str, Any]:
         item = pool.running.get(name)
+        moved = item.transfer if item is not None and item.transfers else None
         return {
             "service": pool.service.name,
             "status": "idle" if item is None else "busy",
@@ -112,12 +114,18 @@ class Roster:
             "item_id": item and item.id,
             "text": None if item is None else item.text or item.key,
             "progress": item and item.fraction,
+            "phase": item and item.current_phase,
+            "bytes_done": moved and moved.done,
+            "bytes_total": moved and moved.total,
+            "speed": moved and round(moved.speed()),
             "processed": pool.processed,
             "errors": pool.errors,
         }
 
-    def _write(self, tx: Tx, changed: dict[str, dict[str, Any]]) -> None:
+    def _write(self, tx: Tx, changed: dict[str, dict[str, Any]], gone: Set[str]) -> None:
         process_id = self._process_id()
+        if gone:
+            tx.conn.execute(sa.delete(workers).where(workers.c.process_id == process_id, workers.c.name.in_(gone)))
         rows = [{**line, "who": name, "updated_at": tx.now} for name, line in changed.items()]
         known = [row for row in rows if row["who"] in self._written]
         if known:

@@ -6,7 +6,10 @@ import hashlib
 import json
 import logging
 import mimetypes
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,9 +20,15 @@ from dalsegno.store.hot import Claimed
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from dalsegno.model.breaker import Breaker
+
 logger = logging.getLogger("dalsegno.item")
 
 CHUNK = 1 << 20
+SPEED_OVER = 5.0
+"""Seconds a transfer's speed is taken over: short enough to show a stall, long enough not to flicker."""
+SPEED_EVERY = 0.25
+"""Seconds between two marks of it: a service may report every chunk."""
 
 
 def storable(text: str) -> str:
@@ -54,6 +63,37 @@ class Artifact(NamedTuple):
     checksum: str
 
 
+class Transfer:
+    """Bytes moved by one item, and how fast lately."""
+
+    def __init__(self, done: int, now: float) -> None:
+        self.done = done
+        self.total: int | None = None
+        self._marks = deque([(now, done)])
+
+    def moved(self, done: int, total: int | None, now: float) -> None:
+        if done < self.done:  # it started over
+            self._marks = deque([(now, done)])
+        self.done, self.total = done, total if total is not None else self.total
+        if now - self._marks[-1][0] >= SPEED_EVERY:
+            self._marks.append((now, done))
+            while len(self._marks) > 1 and self._marks[1][0] <= now - SPEED_OVER:
+                self._marks.popleft()
+
+    def speed(self, now: float | None = None) -> float:
+        """Bytes per second over the last few seconds; 0 when nothing moved in them."""
+        now = time.monotonic() if now is None else now
+        marks = list(self._marks)
+        old = [mark for mark in marks if mark[0] <= now - SPEED_OVER]
+        since, before = old[-1] if old else marks[0]
+        lapse = min(now - since, SPEED_OVER)
+        return (self.done - before) / lapse if lapse > 0 and self.done > before else 0.0
+
+    def __str__(self) -> str:
+        known = f"/{self.total / CHUNK:.2f}MB" if self.total else ""
+        return f"{self.done / CHUNK:.2f}MB{known}"
+
+
 class Item:
     """One unit of work under a live lease."""
 
@@ -69,10 +109,18 @@ class Item:
     text: str | None = None
     progressed = False
     current_phase: str | None = None
+    entered = False
+    """Its phase changed since it was last written."""
+    transfer: Transfer | None = None
+    transfers = True
+    """Whether what it moves counts as a transfer; not while it is being resolved."""
+    _counts_bytes = False
     on_phase: Callable[[Item], None] | None = None
     artifacts: Sequence[Artifact] = ()
     writes: Sequence[Callable[[sa.Connection], None]] = ()
     fetch_input: Callable[[int], Any] | None = None
+    open_passage: Callable[[Item, str, Breaker | None], Any] | None = None
+    entry: Any = None
     _params: dict[str, Any] | None = None
 
     def __init__(self, claimed: Claimed, stage: StageInfo) -> None:
@@ -136,7 +184,27 @@ class Item:
             self.fraction = min(1.0, max(0.0, float(fraction)))
         if text is not None:
             self.text = storable(text)[:500]
+            self._counts_bytes = False
         self.progressed = True
+
+    def transferred(self, done: int, total: int | None = None) -> None:
+        """Say how many bytes have moved, and of how many: speed and share follow. As often as you like."""
+        now = time.monotonic()
+        if self.transfer is None:
+            self.transfer = Transfer(done, now)
+        self.transfer.moved(done, total, now)
+        if self.transfer.total:
+            self.fraction = min(1.0, max(0.0, done / self.transfer.total))
+        if self.text is None or self._counts_bytes:
+            self.text, self._counts_bytes = str(self.transfer), True
+        self.progressed = True
+
+    def enter(self, phase: str, *, transfers: bool) -> None:
+        """Begin one of the service's own phases. Not by itself a sign of progress: an item that kills its process in
+        the second phase must still be found out."""
+        self.current_phase, self.entered, self.transfers = phase, True, transfers
+        self.fraction = self.text = self.transfer = None
+        self._counts_bytes = False
 
     def phase(self, name: str) -> None:
         """Enter a named phase; written at once."""
@@ -146,6 +214,17 @@ class Item:
             self.progressed = True
             if self.on_phase is not None:
                 self.on_phase(self)
+
+    def permit(self, name: str, *, breaker: Breaker | None = None) -> Any:
+        """`with item.permit("source:qq"):` (or `async with`) around one call to somebody who may limit or refuse us.
+
+        Takes a permit of the limit `name`, if there is one, and passes its breaker. While none is free for long, or the
+        breaker is open, the item goes back in line: the block is not entered and it costs no attempt. An exception
+        that leaves the block tells the breaker; `breaker` says how to read it, else the service's own, else the usual.
+        """
+        if self.open_passage is None:
+            return nullcontext(self)
+        return self.open_passage(self, name, breaker)
 
     def artifact(self, kind: str, path: str | Path, *, content_type: str | None = None) -> str:
         """Record a file this item read or wrote (`input`, `output`, `log`); returns its SHA-256.

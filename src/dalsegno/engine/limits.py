@@ -1,18 +1,18 @@
 """Limits: permits are granted under the limit's row lock, so that they never exceed it, not by one.
 
-A rate is kept in the limit's own time. It is the database's clock as long as that agrees with the monotonic clocks of
-those who look; when somebody sets a clock, the difference goes into the limit's `skew`, and its time goes on evenly.
+A rate is kept in the limit's own time, which goes on evenly whatever is done to the clocks of the machines.
 """
 
 from __future__ import annotations
 
-import threading
+import uuid
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
+from dalsegno.clock import Clock, SystemClock, this_host
 from dalsegno.errors import InputInvalid
 from dalsegno.model.limit import SYSTEM_SETTINGS, Limit
 from dalsegno.model.suggest import did_you_mean
@@ -20,13 +20,10 @@ from dalsegno.store.hot import Event
 from dalsegno.store.schema import limits, permits, processes, system_settings
 
 if TYPE_CHECKING:
-    from dalsegno.clock import Clock
     from dalsegno.store.store import Tx
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
-SLACK = 100
-"""Microseconds by which two clocks that nobody set may seem to disagree."""
 PRUNE_EVERY = 128
 
 
@@ -49,36 +46,41 @@ class Room(NamedTuple):
     delay: float | None = None
 
 
-class _Seen(NamedTuple):
+class Reading(NamedTuple):
+    """A limit's time, and what belongs to it."""
+
     tick: int
-    before: float
-    after: float
+    mono: int
+    skew: int
+    now: datetime
 
 
 class Pulse:
-    """How this process tells the time of limits: what it saw last, and how long ago by its own monotonic clock."""
+    """How this process tells the time of limits: by the monotonic clock, from a moment whose time is known.
+
+    That is the last permit, if it was granted on this host since it started (all its processes share that clock); else
+    the last look this process had itself; else the database's clock has to be believed.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
-        self._lock = threading.Lock()
+        self.host = this_host() if isinstance(clock, SystemClock) else f"clock/{uuid.uuid4()}"
+        self._seen: dict[str, tuple[int, int]] = {}
 
-    def read(self, tx: Tx, row: sa.RowMapping) -> tuple[int, int, datetime]:
-        """The limit's time, its skew, and the database's time. The caller holds the limit's row."""
-        before = self._clock.monotonic()
+    def read(self, tx: Tx, row: sa.RowMapping) -> Reading:
+        """The limit's time now. The caller holds the limit's row."""
         now = tx.hot.database_now(tx)
-        after = self._clock.monotonic()
-        wall, skew = (now - EPOCH) // MICRO, row["skew"]
-        with self._lock:
-            seen = self._seen.get(row["name"])
-            if seen is not None:
-                low = seen.tick + int((before - seen.after) * 1e6)
-                high = seen.tick + int((after - seen.before) * 1e6)
-                if not low - SLACK <= wall + skew <= high + SLACK:
-                    skew = low - wall  # somebody set a clock
-            tick = max(wall + skew, row["tick"])
-            self._seen[row["name"]] = _Seen(tick, before, after)
-        return tick, skew, now
+        mono = int(self._clock.monotonic() * 1e6)
+        wall = (now - EPOCH) // MICRO
+        if row["host"] == self.host:
+            tick = row["tick"] + max(0, mono - row["mono"])
+        elif row["name"] in self._seen:
+            seen, then = self._seen[row["name"]]
+            tick = max(row["tick"], seen + mono - then)
+        else:
+            tick = max(row["tick"], wall + row["skew"])
+        self._seen[row["name"]] = tick, mono
+        return Reading(tick, mono, tick - wall, now)
 
 
 def take(
@@ -86,27 +88,30 @@ def take(
 ) -> list[Permit] | Denied:
     """One permit of every limit among `names`, or none of any."""
     rows = tx.rows(sa.select(limits).where(limits.c.name.in_(sorted(names))).order_by(limits.c.name).with_for_update())
-    granted: list[dict[str, Any]] = []
-    skews: list[int] = []
+    readings: list[Reading] = []
     rows = [row for row in rows if row["concurrent"] is not None or row["rate"] is not None]
     for row in rows:
-        tick, skew, now = pulse.read(tx, row)
+        reading = pulse.read(tx, row)
         if row["concurrent"] is not None and _live(tx, row["name"]) >= row["concurrent"]:
             return Denied(row["name"], "concurrent", None)
         if row["rate"] is not None:
             opens = _opens(tx, row)
-            if opens is None or tick < opens:
-                return Denied(row["name"], "rate", None if opens is None else (opens - tick) / 1e6)
-        granted.append({"name": row["name"], "number": row["granted"] + 1, "tick": tick, "granted_at": now,
-                        "process_id": process_id, "item_id": item_id})  # fmt: skip
-        skews.append(skew)
-    for permit, skew, row in zip(granted, skews, rows, strict=True):
-        tx.conn.execute(sa.insert(permits).values(**permit))
-        values = {"granted": permit["number"], "tick": permit["tick"], "skew": skew}
-        if permit["number"] % PRUNE_EVERY == 0:
-            values |= _prune(tx, row, permit["tick"])
+            if opens is None or reading.tick < opens:
+                return Denied(row["name"], "rate", None if opens is None else (opens - reading.tick) / 1e6)
+        readings.append(reading)
+    granted = [Permit(row["name"], row["granted"] + 1) for row in rows]
+    for permit, reading, row in zip(granted, readings, rows, strict=True):
+        tx.conn.execute(
+            sa.insert(permits).values(
+                **permit._asdict(), tick=reading.tick, granted_at=reading.now, process_id=process_id, item_id=item_id
+            )
+        )
+        values = {"granted": permit.number, "tick": reading.tick, "host": pulse.host, "mono": reading.mono,
+                  "skew": reading.skew}  # fmt: skip
+        if permit.number % PRUNE_EVERY == 0:
+            values |= _prune(tx, row, reading.tick)
         tx.conn.execute(sa.update(limits).where(limits.c.name == row["name"]).values(**values))
-    return [Permit(permit["name"], permit["number"]) for permit in granted]
+    return granted
 
 
 def give_back(tx: Tx, held: Sequence[Permit]) -> None:

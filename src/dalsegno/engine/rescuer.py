@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from dalsegno.clock import this_host
+from dalsegno.engine import limits
 from dalsegno.engine.holds import hold
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import pause_job
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dalsegno.engine")
 
 BATCH = 500
-
-
-def this_host() -> str:
-    """Where a pid means something: this boot of this machine, and this container's own numbering."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # no /proc: a pid proves nothing, the lease's expiry decides
-        return f"unknown/{uuid.uuid4()}"
 
 
 def _gone(pid: int) -> bool:
@@ -74,7 +65,16 @@ def rescue_all(store: Store, own: int, *, alone: bool = False) -> int:
     dead = store.read(lambda tx: _dead(tx, own, alone))
     for process_id in dead:
         rescue(store, process_id)
+    if store.read(limits.has_dead):
+        store.write("permit.rescue", _give_back_permits)
     return len(dead)
+
+
+def _give_back_permits(tx: Tx) -> None:
+    """Of the dead, and of those who were declared dead and took one more before they knew."""
+    limits.give_back_of_the_dead(tx)
+    for topic in ("flow", "work"):
+        tx.announce(topic)
 
 
 def _dead(tx: Tx, own: int, alone: bool) -> list[int]:

@@ -26,7 +26,7 @@ from dalsegno.errors import CommandRefused, DalSegnoError
 from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry
 from dalsegno.model.states import ITEM_SATISFIED, JOB_ACTIVE, STAGE_FINISHED, ItemStatus
 from dalsegno.store.hot import Event, Settled, Settlement
-from dalsegno.store.schema import artifacts, items, jobs, stages
+from dalsegno.store.schema import artifacts, items, jobs, stages, waits
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -248,9 +248,9 @@ class Settler(Looper):
         moved = []
         for pool in self._pools.values():
             for _, item in pool.in_work():
-                if item.progressed and item.begun and not item.lost:
-                    item.progressed = False
-                    moved.append(item)
+                if (item.progressed or item.entered) and item.begun and not item.lost:
+                    moved.append((item, item.progressed))
+                    item.progressed = item.entered = False
         jobs_moved = sorted(self._moved_jobs)[:MOST_JOBS]
         if moved or jobs_moved:
             self._store.write("progress", lambda tx: _store_progress(tx, moved, jobs_moved))
@@ -273,6 +273,7 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
     done = tx.hot.settle(tx, rows)
     satisfied = []
     failures: dict[int, Settled] = {}
+    waiting: list[dict[str, Any]] = []
     for (item, _), row in zip(group, rows, strict=True):
         if row.plain and not (item.artifacts or item.writes or item.stage.followed_by):
             continue
@@ -287,8 +288,14 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
                 satisfied.append((item, row.result))
         elif row.status == ItemStatus.FAILED:
             failures[row.stage_id] = row
+        elif row.waits_for is not None:
+            waiting.append(_wait(item, row.waits_for, tx.now))
         elif row.status == ItemStatus.PENDING:
             tx.announce("due" if row.due_at is not None else f"work:{item.stage.service}")
+    if waiting:
+        tx.conn.execute(sa.delete(waits).where(waits.c.item_id.in_([row["item_id"] for row in waiting])))
+        tx.conn.execute(sa.insert(waits), waiting)
+        tx.announce("flow")
     if satisfied:
         done.quiet_jobs.update(follow(tx, satisfied))
     for stage_id, row in sorted(failures.items()):
@@ -304,6 +311,12 @@ def _artifact(item: Item, artifact: Any, now: datetime) -> dict[str, Any]:
         "item_id": item.id,
         "created_at": now,
     }
+
+
+def _wait(item: Item, name: str, now: datetime) -> dict[str, Any]:
+    claimed = item.claimed
+    return {"item_id": claimed.id, "name": name, "stage_id": claimed.stage_id, "job_id": claimed.job_id,
+            "seq": claimed.seq, "since": now}  # fmt: skip
 
 
 def _fenced(item: Item) -> sa.Update:
@@ -326,8 +339,10 @@ _JOB_PROGRESS = (
 )
 
 
-def _store_progress(tx: Tx, moved: list[Item], job_ids: list[int]) -> None:
-    for item in sorted(moved, key=lambda item: item.id):
-        tx.conn.execute(_fenced(item).values(progress=item.fraction, progress_text=item.text, interruptions=0))
+def _store_progress(tx: Tx, moved: list[tuple[Item, bool]], job_ids: list[int]) -> None:
+    """Each with whether the service said it got on: entering a phase alone does not clear its interruptions."""
+    for item, progressed in sorted(moved, key=lambda pair: pair[0].id):
+        told = {"phase": item.current_phase, "progress": item.fraction, "progress_text": item.text}
+        tx.conn.execute(_fenced(item).values(told | {"interruptions": 0} if progressed else told))
     if job_ids:
         tx.conn.execute(_JOB_PROGRESS, {"ids": job_ids})

@@ -203,6 +203,8 @@ class LimitRecord(Record):
     origin: Literal["operator", "service"]
     granted: int
     tick: int
+    host: str | None
+    mono: int
     skew: int
     pruned_tick: int | None
     updated_by: str | None

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from dalsegno.clock import Clock, SystemClock
 from dalsegno.errors import InputInvalid
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.hot import Claimed, Delta, Event, Hot, NewItem, Settled, Settlement
@@ -190,6 +191,9 @@ PENDING, CLAIMED, RUNNING = ItemStatus.PENDING, ItemStatus.CLAIMED, ItemStatus.R
 
 
 class SqliteHot(Hot):
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+
     def claim(
         self, tx: Tx, service: str, process_id: int, want: int, held_lanes: Collection[str] = ()
     ) -> list[Claimed]:
@@ -352,8 +356,8 @@ class SqliteHot(Hot):
     def tell_inside(self, tx: Tx) -> None:
         """The engine notices by itself: a commit changes the file."""
 
-    def database_now(self, tx: Tx) -> datetime:
-        return tx.now
+    def database_now(self, _tx: Tx) -> datetime:
+        return self._clock.now()
 
     def safe_tx(self, _tx: Tx) -> int:
         return 1  # one writer: ids are commit order and every `tx` is 0

@@ -411,8 +411,11 @@ limits = sa.Table(
     sa.Column("origin", sa.Text, nullable=False, server_default="operator"),
     # Permits are numbered, so the one that must have left the window is one row away, whatever the rate.
     sa.Column("granted", Id, nullable=False, server_default="0"),
-    # The limit's own time in microseconds: it never moves back, and follows no step of any clock.
+    # The limit's own time in microseconds, which never moves back and follows no step of any clock: when the last
+    # permit was granted, what its host's monotonic clock said then, and by how much it differs from the database's.
     sa.Column("tick", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("host", sa.Text),
+    sa.Column("mono", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("skew", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("pruned_tick", sa.BigInteger),
     sa.Column("updated_by", sa.Text),

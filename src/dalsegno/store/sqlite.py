@@ -56,7 +56,7 @@ class SqliteStore(Store):
         super().__init__(clock)
         self.path = path
         self.url = f"sqlite:///{path}"
-        self.hot = SqliteHot()
+        self.hot = SqliteHot(self.clock)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._writer_lock = threading.Lock()

@@ -35,6 +35,8 @@ def upgrade() -> None:
         sa.Column("origin", sa.Text(), server_default="operator", nullable=False),
         sa.Column("granted", Id, server_default="0", nullable=False),
         sa.Column("tick", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("host", sa.Text()),
+        sa.Column("mono", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("skew", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("pruned_tick", sa.BigInteger()),
         sa.Column("updated_by", sa.Text()),

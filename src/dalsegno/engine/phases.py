@@ -1,0 +1,498 @@
+"""Phases: one service as pools joined by bounded hand-off queues, such as resolve → download.
+
+A thread is not tied to a pool. It takes a place, works one phase of one item under that pool's next free name, and
+then takes whatever may start, downstream first. So a place that one pool leaves idle serves the other, as in a mixed
+pool, and no item waits for a thread of the right kind. `Elastic` says how many places each pool may have.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Any
+
+from dalsegno.engine.executor import AHEAD, MOST_AHEAD, SUSPECT, AsyncLoop, Pool, current_item, failure
+from dalsegno.engine.item import Item
+from dalsegno.engine.service import Phase, Service
+from dalsegno.model.outcome import Done, Outcome, Release, Retry, outcome_of
+
+FIRST_GUESS = 0.25
+"""Seconds a phase is thought to take before the first one has told: prefetch little, it may be 80 s."""
+WEIGHT = 0.05
+"""Of a new duration in the mean, once there are many."""
+LINGER = 10.0
+"""Seconds without work after which a thread ends, and an extra worker's name is no longer shown."""
+TIMES_WORKERS = 4
+"""Resolvers at once, in workers of the service, unless an operator says otherwise."""
+SPARE = 1.25
+"""Resolvers beyond the workers, in those the measured ratio asks for: durations vary."""
+
+
+def split(workers: int, phases: int) -> tuple[int, ...]:
+    """The pools' sizes to begin with (spec 002): up to three for each earlier phase, the rest for the last."""
+    share = max(1, min(3, workers // (phases + 1)))
+    return (*[share] * (phases - 1), max(1, workers - share * (phases - 1)))
+
+
+def families(service: Service, others: Iterable[Service]) -> tuple[str, ...]:
+    """What the workers of each phase are called: after the phase, unless another service here uses that name."""
+    taken = {name for each in others if each.name != service.name for name in (each.name, *_phase_names(each))}
+    return tuple(f"{service.name}-{name}" if name in taken else name for name in _phase_names(service))
+
+
+def _phase_names(service: Service) -> list[str]:
+    return [phase.name for phase in service.phases]
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """How many may resolve (all phases but the last) and transfer (the last) at once.
+
+    At most `workers` transfer and at most `most` resolve. Within `workers` places the two share freely; beyond them
+    resolvers run only as far as the measured times say that transfers would idle without them.
+    """
+
+    workers: int
+    most: int
+    stock: int
+    """Answers to have ready when there are more resolvers than places left by transfers."""
+
+    @property
+    def transfers(self) -> int:
+        return self.workers
+
+    @property
+    def places(self) -> int:
+        return max(self.workers, self.most)
+
+    def resolvers(self, transferring: int, queued: int, resolve: float, transfer: float) -> int:
+        """Most resolvers now. The seconds of each are 0 until one has been measured: then nothing goes past
+        `workers`, because nobody's provider should meet a burst that may not be needed."""
+        most = min(self.most, self.places - transferring)
+        shared = self.workers - transferring
+        if most <= shared or not (resolve and transfer):
+            return min(most, shared)
+        feeding = self.workers * resolve / transfer  # so many keep every transfer worker busy
+        # What is under way counts as much as what lies ready: waiting for the queue to drain first would starve it.
+        missing = feeding + self.stock - queued + shared
+        return min(most, max(shared, int(min(ceil(feeding * SPARE) + 1, missing))))
+
+    def per_second(self, resolve: float, transfer: float) -> float:
+        """Items per second that cannot be exceeded."""
+        return min(self.most / resolve, self.transfers / transfer, self.places / (resolve + transfer))
+
+
+class Pace:
+    """How long a phase takes: the mean of what it finished, and no less than the mean age of what it still does."""
+
+    def __init__(self) -> None:
+        self._mean = 0.0
+        self._count = 0
+        self._running = 0
+        self._begins = 0.0
+
+    def begin(self, now: float) -> None:
+        self._running += 1
+        self._begins += now
+
+    def end(self, began: float, now: float | None) -> None:
+        """Without `now` it says nothing about how long the work takes: it failed, or was left behind."""
+        self._running -= 1
+        self._begins = self._begins - began if self._running else 0.0
+        if now is not None:
+            self._count += 1
+            self._mean += max(1 / self._count, WEIGHT) * (max(now - began, 1e-6) - self._mean)
+
+    def seconds(self, now: float) -> float:
+        """0 until one was measured."""
+        if not self._count:
+            return 0.0
+        return max(self._mean, self.age(now))
+
+    def age(self, now: float) -> float:
+        return now - self._begins / self._running if self._running else 0.0
+
+
+class Turn:
+    """One phase of one item, in one place, under one worker's name."""
+
+    __slots__ = ("began", "item", "name", "number", "phase", "started", "suspect", "unwanted", "value")
+
+    def __init__(self, phase: int, number: int, name: str, item: Item, value: Any, began: float) -> None:
+        self.phase = phase
+        self.number = number
+        self.name = name
+        self.item = item
+        self.value = value
+        self.began: float | None = began
+        self.suspect = False
+        """It holds the lock of those that run alone."""
+        self.started = False
+        """Its item is in `running`."""
+        self.unwanted = False
+        """Its job was paused or canceled, or the process stops: what it finds is not handed on."""
+
+
+class PhasedPool(Pool):
+    """The workers of a service made of phases."""
+
+    def __init__(self, *args: Any, most: int | None = None, families: Sequence[str] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._phases = self.service.phases
+        self._last = len(self._phases) - 1
+        workers = self.service.workers
+        self._split = split(workers, len(self._phases))
+        self.capacities = (0, *(2 * size for size in self._split[1:]))
+        """Most answers that wait before each phase."""
+        self.rule = Elastic(workers, most or TIMES_WORKERS * workers, self.capacities[-1] // 2)
+        self.families = tuple(families) or tuple(phase.name for phase in self._phases)
+        self._queues: list[deque[tuple[Item, Any]]] = [deque() for _ in self._phases]
+        self._busy = [0 for _ in self._phases]
+        self._paces = [Pace() for _ in self._phases]
+        self._numbers = [list(range(1, self.rule.places + 1)) for _ in self._phases]
+        self._turns: dict[str, Turn] = {}
+        self._shown: dict[str, float] = {}
+        self._idle: list[threading.Event] = []
+        self._hands = 0
+        self._called: threading.Event | None = None
+        self._blocked = 0
+        self._heirs = 0
+
+    # --- what the claimer asks ----------------------------------------------------------------
+
+    def appetite(self) -> int:
+        """What may begin now, and what the workers can begin in a moment: with resolves of 80 s, next to nothing."""
+        with self._ready:
+            self._call_another()  # time alone can have shown that more resolvers are needed
+            now = self._clock.monotonic()
+            free = self._most_resolvers(now) - self._resolving()
+            resolve, transfer = self._seconds(now)
+            # Before anything is measured, what runs already takes at least as long as it does.
+            resolve = resolve or max(FIRST_GUESS, *(pace.age(now) for pace in self._paces[:-1]))
+            ahead = min(MOST_AHEAD, int(AHEAD * self.rule.per_second(resolve, transfer or FIRST_GUESS)))
+            self._low = ahead // 2
+            self._asked = False
+            return max(0, max(0, free) + ahead - len(self.waiting))
+
+    def feed(self, items: Iterable[Item]) -> None:
+        with self._ready:
+            self.waiting.extend(items)
+            self._call_another()
+
+    def take_back(self, unwanted: Callable[[Item], bool]) -> list[Item]:
+        """What waits, before the first phase or between two. What is being resolved is released when it comes back,
+        even if its job was resumed by then: nothing is handed on after a pause was seen."""
+        handed: list[Item] = []
+        with self._ready:
+            back = super().take_back(unwanted)
+            for queue in self._queues[1:]:
+                kept = [pair for pair in queue if not unwanted(pair[0])]
+                handed += [item for item, _ in queue if unwanted(item)]
+                queue.clear()
+                queue.extend(kept)
+            for turn in self._turns.values():
+                turn.unwanted = turn.unwanted or (turn.phase < self._last and unwanted(turn.item))
+            self._ready.notify_all()
+            self._call_another()
+        for item in handed:
+            self._leave([item], None)
+        return back + handed
+
+    def handed(self) -> list[int]:
+        """How many answers wait before each phase."""
+        return [len(queue) for queue in self._queues]
+
+    # --- workers ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Threads come with the first items."""
+        self._hungry()
+
+    def worker_names(self) -> list[str]:
+        """The pools as they were split, and whoever worked beyond that a moment ago."""
+        with self._ready:
+            now = self._clock.monotonic()
+            self._shown = {name: at for name, at in self._shown.items() if now - at < LINGER}
+            pools = zip(self.families, self._split, strict=True)
+            names = [f"{family}-{number}" for family, size in pools for number in range(1, size + 1)]
+            return list(dict.fromkeys([*names, *self._turns, *self._shown]))
+
+    def replace(self, worker: str, item: Item) -> bool:
+        with self._ready:
+            turn = self._turns.get(worker)
+            if turn is None or turn.item is not item or self.running.get(worker) is not item:
+                return False
+            self._measure(turn, None)
+            self._vacate(turn)
+            self._hands -= 1
+            self._ready.notify_all()
+            self._call_another()
+        return True
+
+    def stop(self) -> None:
+        with self._ready:
+            self._stopping = True
+            self._ready.notify_all()
+            for hand in self._idle:
+                hand.set()
+
+    def idle(self) -> bool:
+        return not self.running and not any(self.handed())
+
+    def abandon(self) -> list[Item]:
+        with self._ready:  # what a thread is about to say is either said before this, or never
+            return super().abandon()
+
+    def _live(self, hand: threading.Event) -> None:
+        """A thread: turn after turn until there has been nothing to do for a while."""
+        while (turn := self._wait_for_turn(hand)) is not None:
+            following: Turn | None = turn
+            while following is not None:
+                outcome, value = self._do(following)
+                stays, following = self._end(following, outcome, value)
+                if not stays:
+                    return
+
+    def _wait_for_turn(self, hand: threading.Event) -> Turn | None:
+        while True:
+            with self._ready:
+                if self._called is hand:
+                    self._called = None
+                turn = None if self._stopping else self._take()
+                if turn is None and self._stopping:
+                    self._hands -= 1
+                    return None
+                if turn is None:
+                    hand.clear()
+                    self._idle.append(hand)
+                hungry = self._is_hungry(turn)
+            if hungry:
+                self._hungry()
+            if turn is not None:
+                return turn
+            if not hand.wait(LINGER):
+                with self._ready:
+                    if hand in self._idle:
+                        self._idle.remove(hand)
+                        self._hands -= 1
+                        return None
+
+    # --- one turn -----------------------------------------------------------------------------
+
+    def _do(self, turn: Turn) -> tuple[Outcome | None, Any]:
+        """Run one phase: an outcome ends the item, None hands the value on."""
+        item, phase = turn.item, self._phases[turn.phase]
+        item.worker = turn.name
+        if turn.phase == 0:
+            if item.claimed.interruptions >= SUSPECT and not self._wait_alone_in(turn):
+                return Release("stopped before it began"), None
+            item.started_at = self._clock.now()
+            refused = self._enter([item])
+            if refused is not None:
+                return refused, None
+        elif item.cancelled:
+            return self._leave([item], None) or Release(f"stopped before {phase.name}"), None
+        item.enter(phase.name, transfers=phase.transfers)
+        token = current_item.set(item)
+        try:
+            value = call_phase(self._loop, phase, item, *((turn.value,) if turn.phase else ()))
+        except BaseException as error:  # even SystemExit: a service must not take the worker with it
+            return self._leave([item], error) or failure(error), None
+        finally:
+            current_item.reset(token)
+        if turn.phase < self._last and not isinstance(value, Outcome):
+            return None, value
+        return self._leave([item], None) or outcome_of(value), None
+
+    def _wait_alone_in(self, turn: Turn) -> bool:
+        while not self._alone.acquire(timeout=0.1):
+            if self._stopping or turn.unwanted:
+                return False
+        with self._ready:
+            turn.suspect = turn.started = True
+            self.running[turn.name] = turn.item
+        return True
+
+    def _end(self, turn: Turn, outcome: Outcome | None, value: Any) -> tuple[bool, Turn | None]:
+        """Give up the place, and take the next turn in the same breath. False: this thread was replaced."""
+        item = turn.item
+        released, following = False, None
+        with self._ready:
+            counts = outcome is None or (turn.phase == self._last and type(outcome) is Done)
+            self._measure(turn, self._clock.monotonic() if counts else None)
+            if outcome is None:
+                self._wait_for_room(turn)
+                if self._is_unwanted(turn):
+                    outcome, released = Release(f"stopped before {self._phases[turn.phase + 1].name}"), True
+            here = self._is_here(turn)
+            if here:
+                self._vacate(turn)
+                if outcome is not None:
+                    self.processed += 1
+                    self.errors += isinstance(outcome, Retry)
+                elif turn.suspect:  # it stays alone, so it keeps its thread
+                    following = self._begin_turn(turn.phase + 1, item, value)
+                    following.suspect = True
+                else:
+                    self._queues[turn.phase + 1].append((item, value))
+                following = following or (None if self._stopping else self._take())
+            hungry = here and self._is_hungry(following)
+        if outcome is None and not here or released:
+            self._leave([item], None)
+        if turn.suspect and not (here and outcome is None):
+            self._alone.release()
+        if here and outcome is not None:
+            self._settle(item, outcome)
+        if hungry:
+            self._hungry()
+        return here, following
+
+    def _is_here(self, turn: Turn) -> bool:
+        """Whether it was neither replaced nor, at a stop, spoken for by the engine."""
+        if self._turns.get(turn.name) is not turn:
+            return False
+        return not turn.started or self.running.get(turn.name) is turn.item
+
+    def _is_unwanted(self, turn: Turn) -> bool:
+        return turn.unwanted or turn.item.cancelled or self._stopping
+
+    def _wait_for_room(self, turn: Turn) -> None:
+        """The queue is full and every transfer worker busy: the answer waits in the resolver's hands.
+
+        While a transfer worker may still start there is room, because this very thread goes on with the oldest answer.
+        """
+        following = turn.phase + 1
+        if following < self._last:
+            return
+        queue, most = self._queues[following], self.capacities[following]
+        self._blocked += 1
+        self._heirs += turn.suspect
+        while (
+            self._busy[self._last] >= self.rule.transfers
+            and (turn.suspect or len(queue) >= most)
+            and not self._is_unwanted(turn)
+            and self._is_here(turn)
+        ):
+            self._ready.wait()
+        self._heirs -= turn.suspect
+        self._blocked -= 1
+
+    # --- places; the lock is held --------------------------------------------------------------
+
+    def _resolving(self) -> int:
+        return sum(self._busy) - self._busy[self._last]
+
+    def _seconds(self, now: float) -> tuple[float, float]:
+        """Of resolving and of transferring; 0 where it is not measured yet."""
+        earlier = [pace.seconds(now) for pace in self._paces[:-1]]
+        return sum(earlier) if all(earlier) else 0.0, self._paces[-1].seconds(now)
+
+    def _most_resolvers(self, now: float) -> int:
+        return self.rule.resolvers(self._busy[self._last], sum(map(len, self._queues)), *self._seconds(now))
+
+    def _may_start(self, phase: int, now: float) -> bool:
+        if phase == 0:
+            return bool(self.waiting) and self._resolving() < self._most_resolvers(now)
+        if not self._queues[phase] or sum(self._busy) >= self.rule.places:
+            return False
+        if phase == self._last:
+            return self._busy[phase] < self.rule.transfers - self._heirs
+        return self._resolving() < self.rule.most
+
+    def _first_to_start(self, now: float) -> int | None:
+        """Downstream first: what is resolved is worth more than what is not."""
+        return next((phase for phase in range(self._last, -1, -1) if self._may_start(phase, now)), None)
+
+    def _take(self) -> Turn | None:
+        """The next turn, if one may start; and somebody else is called if yet another may."""
+        phase = self._first_to_start(self._clock.monotonic())
+        if phase is None:
+            return None
+        item, value = self._queues[phase].popleft() if phase else (self.waiting.popleft(), None)
+        turn = self._begin_turn(phase, item, value)
+        if phase and self._blocked:
+            self._ready.notify_all()
+        self._call_another()
+        return turn
+
+    def _begin_turn(self, phase: int, item: Item, value: Any) -> Turn:
+        number = heapq.heappop(self._numbers[phase])
+        now = self._clock.monotonic()
+        turn = Turn(phase, number, f"{self.families[phase]}-{number}", item, value, now)
+        self._busy[phase] += 1
+        self._paces[phase].begin(now)
+        self._turns[turn.name] = turn
+        if phase or item.claimed.interruptions < SUSPECT:
+            turn.started = True
+            self.running[turn.name] = item
+        return turn
+
+    def _measure(self, turn: Turn, now: float | None) -> None:
+        if turn.began is not None:
+            self._paces[turn.phase].end(turn.began, now)
+            turn.began = None
+
+    def _vacate(self, turn: Turn) -> None:
+        self._busy[turn.phase] -= 1
+        heapq.heappush(self._numbers[turn.phase], turn.number)
+        del self._turns[turn.name]
+        self.running.pop(turn.name, None)
+        if turn.number > self._split[turn.phase]:
+            self._shown[turn.name] = self._clock.monotonic()
+        if self._blocked:
+            self._ready.notify_all()
+
+    def _call_another(self) -> None:
+        """Wake or hire a thread if one more turn may start. One at a time, each calls the next: many at once would
+        only quarrel over short turns."""
+        if self._called is not None or self._stopping or (not self._idle and self._hands >= self.rule.places):
+            return
+        if self._first_to_start(self._clock.monotonic()) is None:
+            return
+        if self._idle:
+            self._called = self._idle.pop()
+            self._called.set()
+        else:
+            self._called = threading.Event()
+            self._hands += 1
+            threading.Thread(target=self._live, args=(self._called,), name=self.service.name, daemon=True).start()
+
+    def _is_hungry(self, turn: Turn | None) -> bool:
+        """Whether to ask for more: little is left, or nothing although somebody could begin."""
+        if turn is None:
+            return not self.waiting and self._resolving() < self._most_resolvers(self._clock.monotonic())
+        if self._asked or turn.phase or len(self.waiting) > self._low:
+            return False
+        self._asked = True
+        return True
+
+
+class SerialPool(Pool):
+    """One worker for a service of phases: they follow one another in its hands (spec 002's single-worker path)."""
+
+    def _call(self, item: Item) -> Any:
+        value: Any = None
+        for number, phase in enumerate(self.service.phases):
+            if number and item.cancelled:
+                return Release(f"stopped before {phase.name}")
+            item.enter(phase.name, transfers=phase.transfers)
+            value = call_phase(self._loop, phase, item, *((value,) if number else ()))
+            if isinstance(value, Outcome):
+                return value
+        return value
+
+
+def pool_of_phases(service: Service, others: Iterable[Service], most: int | None) -> Callable[..., Pool]:
+    """What to make the service's pool with."""
+    if service.workers == 1:
+        return SerialPool
+    return partial(PhasedPool, most=most, families=families(service, others))
+
+
+def call_phase(loop: AsyncLoop, phase: Phase, item: Item, *value: Any) -> Any:
+    return loop.run(phase.run, [item], item, *value) if phase.is_async else phase.run(item, *value)

@@ -1,0 +1,1 @@
+"""Limits, breakers, and what waits for them."""
