@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.engine.holds import ENGINE, hold, release
+from dalsegno.engine.holds import ENGINE, release
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import pause_job, pause_stage, resume_job, resume_stage
 from dalsegno.engine.retry import retry_item
@@ -29,8 +29,6 @@ from dalsegno.store.schema import COMMANDS, commands, items, jobs, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
-
-__all__ = ["Commander", "apply_pending", "cancel_items", "cancel_job", "hold_lane", "pause_job", "request"]
 
 logger = logging.getLogger("dalsegno.engine")
 
@@ -277,7 +275,3 @@ def set_priority(tx: Tx, job_id: int, priority: Any, by: str) -> None:
     data = {"from": job["priority"], "to": priority}
     tx.hot.insert_events(tx, [Event("job_priority_changed", by, job_id, data=data)])
     tx.announce("jobs")
-
-
-def hold_lane(tx: Tx, lane: str, reason: str, by: str) -> None:
-    hold(tx, f"lane:{lane}", reason, by)

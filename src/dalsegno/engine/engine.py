@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from dalsegno.engine.batches import BatchPool
 from dalsegno.engine.claimer import Claimer
-from dalsegno.engine.commander import Commander, hold_lane, pause_job
+from dalsegno.engine.commander import Commander
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.flow import Flow
 from dalsegno.engine.heart import Heart, Roster
+from dalsegno.engine.holds import hold
 from dalsegno.engine.item import Item
 from dalsegno.engine.logbridge import LogBridge
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.pauses import pause_job
 from dalsegno.engine.phases import pool_of_phases
 from dalsegno.engine.planner import Planner
 from dalsegno.engine.rescuer import Rescuer, rescue_all
@@ -242,4 +244,4 @@ def _pause_by_service(tx: Tx, job_id: int, reason: str, code: str) -> None:
     pause_job(tx, job_id, f"{code}: {reason}", "service")
     if code == "disk_full":
         lane = tx.conn.execute(jobs.select().where(jobs.c.id == job_id)).mappings().one()["lane"]
-        hold_lane(tx, lane, f"{code}: {reason}", "service")
+        hold(tx, f"lane:{lane}", f"{code}: {reason}", "service")
