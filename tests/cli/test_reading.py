@@ -73,7 +73,7 @@ def test_a_job_is_shown_with_its_stages_and_what_was_asked_of_it(played: str) ->
     say("priority", 1, 5, fine=False)
     answer = say("job", 1, "--json").data
     assert answer.keys() == {"job", "progress", "commands"}
-    assert answer["job"].keys() == {"job", "workflow", "version", "lane", "stages"}
+    assert answer["job"].keys() == {"job", "workflow", "version", "lane", "stages", "holds"}
     assert answer["job"]["stages"][0]["failed"] == 1
     assert [(each["type"], each["status"]) for each in answer["commands"]] == [("set_priority", "rejected")]
     text = say("job", 1).out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -12,9 +13,12 @@ import sqlalchemy as sa
 
 from dalsegno import Engine, Item, Store, service, submit
 from dalsegno.clock import ManualClock
+from dalsegno.engine.holds import hold, release
+from dalsegno.engine.pauses import pause_job, pause_stage
 from dalsegno.errors import InputInvalid, NotFound, WorkflowUnknown
 from dalsegno.insight import events as reading
 from dalsegno.insight.events import Cursor, latest, tail
+from dalsegno.insight.holds import list_holds
 from dalsegno.insight.items import item_detail, list_items
 from dalsegno.insight.jobs import job_detail, list_jobs
 from dalsegno.insight.logs import LogTail, list_logs
@@ -269,6 +273,40 @@ def test_progress_counts_what_is_expected_and_left(still: Store, clock: ManualCl
     assert progress.fraction == pytest.approx(0.25)
     command(still, "pause", job_id=job, payload={"reason": "film night"}, requested_by="ann")
     assert "film night (by ann)" in (still.read(lambda tx: job_progress(tx, job)).reason or "")
+
+
+def test_what_does_not_run_says_which_hold_or_pause_is_in_its_way(still: Store, clock: ManualClock) -> None:
+    def reason() -> str:
+        return still.read(lambda tx: job_progress(tx, job)).reason or ""
+
+    until = clock.now() + timedelta(hours=2)
+    ends = f"until {until:%Y-%m-%d %H:%M:%S} UTC"
+    job = submit(still, chain("work", "next"), items=keys(1)).job_id
+    still.write("hold", lambda tx: hold(tx, "service:next", "no quota", "ann"))
+    assert reason() == "", "a service is nothing that a queued job waits for"
+    for name, says in (("lane:default", 'lane "default" is held'), ("all", "everything is held")):
+        still.write("hold", lambda tx, name=name: hold(tx, name, "film night", "ann", until))
+        assert f"{says}: film night (by ann) {ends}" in reason()
+        still.write("release", lambda tx, name=name: release(tx, name, "ann"))
+    admit(still)
+    assert 'service "next" is held: no quota (by ann) (to go on: dalsegno resume --service next)' in reason()
+    still.write("release", lambda tx: release(tx, "service:next", "ann"))
+    still.write("pause", lambda tx: pause_stage(tx, job, "b", "no disk", "bob", until))
+    assert f'stage "b" of job {job} is paused: no disk (by bob) {ends}' in reason()
+    still.write("pause", lambda tx: pause_job(tx, job, "film night", "ann", until))
+    assert reason() == f"film night (by ann) {ends}"
+    assert [line.level for line in still.read(lambda tx: job_detail(tx, job)).holds] == ["job", "stage"]
+    clock.advance(7200)
+    assert [line.level for line in still.read(list_holds)] == ["job", "stage"], "until the clock ends them"
+
+
+def test_a_hold_that_is_over_and_one_a_job_does_not_meet_are_not_listed(still: Store, clock: ManualClock) -> None:
+    job = submitted(still, items=1).job_id
+    still.write("hold", lambda tx: hold(tx, "all", "film night", "ann", clock.now() + timedelta(minutes=1)))
+    still.write("hold", lambda tx: hold(tx, "service:other", "film night", "ann"))
+    clock.advance(60)
+    assert [line.what for line in still.read(list_holds)] == ['service "other"']
+    assert still.read(lambda tx: job_detail(tx, job)).holds == []
 
 
 def test_a_process_is_alive_as_long_as_its_lease(store: Store) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from dalsegno.insight.jobs import JobDetail
     from dalsegno.insight.progress import JobProgress
+    from dalsegno.model.records import JobRecord
 
 app = typer.Typer()
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many to show.")]
@@ -46,21 +47,33 @@ def jobs(
         if not lines:
             console.print("No jobs. Start one: dalsegno run scale")
             return
+        paused = any(line.job.pause_reason for line in lines)
         rows = [
             (
                 str(line.job.id), escaped(line.workflow), coloured(line.job.status), str(line.job.priority),
                 f"{_ended(line.counts)}/{line.counts['total']}", str(line.counts["failed"] or ""),
                 escaped(line.job.requested_by), moment(line.job.created_at),
-                span(line.job.started_at, line.job.finished_at),
+                span(line.job.started_at, line.job.finished_at), *([_pause(line.job)] if paused else []),
             )
             for line in lines
         ]  # fmt: skip
-        columns = ("job", "workflow", "status", "priority", "items", "failed", "by", "submitted", "took")
+        columns = ["job", "workflow", "status", "priority", "items", "failed", "by", "submitted", "took"]
+        columns += ["paused"] if paused else []
         console.print(table(columns, rows, right=("job", "priority", "items", "failed", "took")))
         if len(lines) == limit:
             console.print(f"More: dalsegno jobs --before {lines[-1].job.id}", style="dim")
 
     desk.answer(lines, show)
+
+
+def _pause(job: JobRecord) -> str:
+    """Why, who and until when."""
+    from dalsegno.cli.words import escaped, moment
+
+    if job.pause_reason is None:
+        return ""
+    until = f" until {moment(job.pause_until)}" if job.pause_until else ""
+    return f"{escaped(job.pause_reason)} (by {escaped(job.paused_by)}){until}"
 
 
 def _ended(counts: dict[str, int]) -> int:
@@ -94,6 +107,9 @@ def _show(console: Console, detail: JobDetail, progress: JobProgress) -> None:
     console.print(f"Job {job.id}: {name}, {coloured(job.status)}, {progress.fraction:.0%}")
     if progress.reason:
         console.print(f"  {escaped(progress.reason)}")
+    for hold in detail.holds:
+        if hold.level != "job" and hold.says not in (progress.reason or ""):
+            console.print(f"  {escaped(hold.says)}")
     facts = {
         "lane": job.lane,
         "priority": str(job.priority),

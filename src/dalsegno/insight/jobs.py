@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from dalsegno.errors import NotFound
+from dalsegno.insight.holds import HoldLine, holds_of_job
 from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
+from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED
 from dalsegno.store.schema import COUNTERS, jobs, lanes, stages, workflows
 from dalsegno.store.store import Tx
 
@@ -30,6 +32,8 @@ class JobDetail:
     lane: LaneRecord
     stages: list[StageRecord]
     """In the order in which they can run."""
+    holds: list[HoldLine]
+    """What stands in its way, widest first: holds, its own pause, pauses of its stages."""
 
 
 _NAMED = sa.select(jobs, workflows.c.name.label("_workflow"), workflows.c.version.label("_version")).join(
@@ -67,14 +71,11 @@ def job_detail(tx: Tx, job_id: int) -> JobDetail:
         raise NotFound(what="job", id=job_id)
     lane = tx.row(sa.select(lanes).where(lanes.c.name == row["lane"]))
     assert lane is not None
-    found = tx.rows(sa.select(stages).where(stages.c.job_id == job_id).order_by(stages.c.seq))
-    return JobDetail(
-        _job(row),
-        row["_workflow"],
-        row["_version"],
-        LaneRecord.model_validate(dict(lane)),
-        [StageRecord.model_validate(dict(stage)) for stage in found],
-    )
+    rows = tx.rows(sa.select(stages).where(stages.c.job_id == job_id).order_by(stages.c.seq))
+    job, found = _job(row), [StageRecord.model_validate(dict(stage)) for stage in rows]
+    needed = {stage.service for stage in found if stage.status not in STAGE_FINISHED}
+    in_the_way = [] if job.status in JOB_FINISHED else holds_of_job(tx, job, needed)
+    return JobDetail(job, row["_workflow"], row["_version"], LaneRecord.model_validate(dict(lane)), found, in_the_way)
 
 
 def _job(row: sa.RowMapping) -> JobRecord:

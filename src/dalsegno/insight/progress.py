@@ -84,16 +84,17 @@ def _stage(stage: StageRecord, expected: int | None, now: datetime) -> StageProg
 
 def _reason(detail: JobDetail, now: datetime) -> str | None:
     job, lane = detail.job, detail.lane
-    match job.status:
-        case JobStatus.PAUSED | JobStatus.PAUSE_REQUESTED:
-            return f"{job.pause_reason} (by {job.paused_by})"
-        case JobStatus.QUEUED if job.scheduled_at is not None and job.scheduled_at > now:
-            return f"scheduled for {job.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
-        case JobStatus.QUEUED if lane.held_at is not None:
-            return f'lane "{lane.name}" is held: {lane.held_reason} (by {lane.held_by}); resume its paused job'
-        case JobStatus.QUEUED if lane.max_active is not None:
-            return f'waiting for its turn: lane "{lane.name}" takes {lane.max_active} at a time'
-        case _ if job.cancel_requested_at is not None:
-            return "canceling"
-        case _:
-            return job.error_message
+    if job.cancel_requested_at is not None:
+        return "canceling"
+    if job.status in (JobStatus.PAUSED, JobStatus.PAUSE_REQUESTED):
+        return next(hold.why for hold in detail.holds if hold.level == "job")
+    if job.status == JobStatus.QUEUED and job.scheduled_at is not None and job.scheduled_at > now:
+        return f"scheduled for {job.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
+    queued = job.status == JobStatus.QUEUED
+    # What is queued waits for its lane or for everything; what runs may also wait for a service or a stage.
+    met = [hold for hold in detail.holds if not queued or hold.level in ("everything", "lane")]
+    if met:
+        return "; ".join(f"{hold.says} (to go on: dalsegno resume {hold.target})" for hold in met)
+    if queued and lane.max_active is not None:
+        return f'waiting for its turn: lane "{lane.name}" takes {lane.max_active} at a time'
+    return job.error_message
