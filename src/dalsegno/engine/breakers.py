@@ -79,7 +79,7 @@ def went_badly(tx: Tx, name: str, way: Way, policy: Breaker, error: BaseExceptio
     if not trouble.certain and not way.probe and row["failures"] + 1 < policy.outage_after:
         _set(tx, name, failures=row["failures"] + 1)
         return trouble
-    _trip(tx, row, trouble, text, "engine")
+    _trip(tx, row, trouble, text, now)
     return Shut(name, trouble.reason, trouble.resume_at)
 
 
@@ -141,7 +141,7 @@ def watch(tx: Tx) -> float | None:
 def trip(tx: Tx, name: str, reason: str, by: str, until: datetime | None = None) -> None:
     """Stop calls at once, until a moment or until somebody resets it."""
     row = _locked(tx, name)
-    _open(tx, row, Kind.MANUAL, reason, None, until, by)
+    _open(tx, row, tx.hot.database_now(tx), Kind.MANUAL, reason, None, until, by)
 
 
 def probe(tx: Tx, name: str, by: str) -> None:
@@ -164,18 +164,18 @@ def reset(tx: Tx, name: str, by: str) -> None:
 # --- changes --------------------------------------------------------------------------------------
 
 
-def _trip(tx: Tx, row: sa.RowMapping, trouble: Trip, error: str, by: str) -> None:
-    _open(tx, row, trouble.kind, trouble.reason, error, trouble.resume_at, by)
+def _trip(tx: Tx, row: sa.RowMapping, trouble: Trip, error: str, now: datetime) -> None:
+    _open(tx, row, now, trouble.kind, trouble.reason, error, trouble.resume_at, "engine")
     if trouble.kind == Kind.OUTAGE:
         _set(tx, row["name"], trips=row["trips"] + 1)
 
 
 def _open(
-    tx: Tx, row: sa.RowMapping, kind: str, reason: str, error: str | None, until: datetime | None, by: str
+    tx: Tx, row: sa.RowMapping, now: datetime, kind: str, reason: str, error: str | None, until: datetime | None, by: str
 ) -> None:
     _set(
         tx, row["name"], state=OPEN, epoch=row["epoch"] + 1, kind=kind, reason=reason, error=error, tripped_by=by,
-        tripped_at=tx.hot.database_now(tx), resume_at=until, failures=0,
+        tripped_at=now, resume_at=until, failures=0,
         probe_process_id=None, probe_item_id=None, probe_at=None,
     )  # fmt: skip
     data = {"breaker": row["name"], "kind": kind, "resume_at": until and until.isoformat()}

@@ -346,6 +346,7 @@ processes = sa.Table(
     _required_time("started_at"),
     _required_time("heartbeat_at"),
     _required_time("lease_until"),
+    sqlite_autoincrement=True,  # or SQLite gives a new process the number of a dead one, with all that was still its
 )
 
 workers = sa.Table(
