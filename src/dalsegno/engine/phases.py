@@ -191,10 +191,12 @@ class PhasedPool(Pool):
         with self._ready:
             back = super().take_back(unwanted)
             for queue in self._queues[1:]:
-                kept = [pair for pair in queue if not unwanted(pair[0])]
-                handed += [item for item, _ in queue if unwanted(item)]
-                queue.clear()
-                queue.extend(kept)
+                for _ in range(len(queue)):
+                    pair = queue.popleft()
+                    if unwanted(pair[0]):
+                        handed.append(pair[0])
+                    else:
+                        queue.append(pair)
             for turn in self._turns.values():
                 turn.unwanted = turn.unwanted or (turn.phase < self._last and unwanted(turn.item))
             self._ready.notify_all()
@@ -342,7 +344,7 @@ class PhasedPool(Pool):
                     self._queues[turn.phase + 1].append((item, value))
                 following = following or (None if self._stopping else self._take())
             hungry = here and self._is_hungry(following)
-        if outcome is None and not here or released:
+        if (outcome is None and not here) or released:
             self._leave([item], None)
         if turn.suspect and not (here and outcome is None):
             self._alone.release()
@@ -463,13 +465,15 @@ class PhasedPool(Pool):
             threading.Thread(target=self._live, args=(self._called,), name=self.service.name, daemon=True).start()
 
     def _is_hungry(self, turn: Turn | None) -> bool:
-        """Whether to ask for more: little is left, or nothing although somebody could begin."""
-        if turn is None:
-            return not self.waiting and self._resolving() < self._most_resolvers(self._clock.monotonic())
-        if self._asked or turn.phase or len(self.waiting) > self._low:
+        """Whether to ask for more after this turn was taken: little is left, or nothing and somebody could begin."""
+        if turn is not None and self._asked:
             return False
-        self._asked = True
-        return True
+        if turn is not None and turn.phase == 0:
+            hungry = len(self.waiting) <= self._low
+        else:
+            hungry = not self.waiting and self._resolving() < self._most_resolvers(self._clock.monotonic())
+        self._asked = self._asked or hungry
+        return hungry
 
 
 class SerialPool(Pool):

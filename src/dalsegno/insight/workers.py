@@ -28,6 +28,25 @@ def list_processes(tx: Tx) -> list[ProcessLine]:
     return [ProcessLine(process, process.lease_until > now, by_process.get(process.id, [])) for process in found]
 
 
+@dataclass(frozen=True, slots=True)
+class TransferTotals:
+    workers: int
+    """Workers that move bytes right now."""
+    speed: float
+    """Bytes per second, all together."""
+
+
+def transfer_totals(tx: Tx) -> TransferTotals:
+    """Only those with a real speed count: who resolves, waits or has stalled moves nothing."""
+    moving = (
+        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(workers.c.speed), 0.0))
+        .join(processes, processes.c.id == workers.c.process_id)
+        .where(processes.c.lease_until > tx.hot.database_now(tx), workers.c.status == "busy", workers.c.speed > 0)
+    )
+    count, speed = tx.conn.execute(moving).one()
+    return TransferTotals(count, speed)
+
+
 def list_nodes(tx: Tx) -> list[NodeRecord]:
     return [NodeRecord.model_validate(dict(row)) for row in tx.rows(sa.select(nodes).order_by(nodes.c.name))]
 
