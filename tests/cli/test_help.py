@@ -42,7 +42,7 @@ def test_the_commands_are_those_that_are_documented() -> None:
     assert {" ".join(path) for path, command in EVERY.items() if not hasattr(command, "commands")} == {
         "run", "agent", "submit", "jobs", "job", "items", "item", "pause", "resume", "holds", "cancel", "priority",
         "retry", "force-retry", "events", "logs", "workers", "migrate", "version", "workflow apply", "workflow list",
-        "workflow show", "config show", "config check", "bench engine", "bench claim",
+        "workflow show", "config show", "config check", "bench engine", "bench claim", "bench pools",
     }  # fmt: skip
 
 

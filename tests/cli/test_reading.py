@@ -139,7 +139,7 @@ def test_logs_are_shown_by_item_and_level(played: str) -> None:
 
 def test_nobody_at_work_is_said(here: str) -> None:
     assert "Nobody is at work. Start an engine: dalsegno agent" in say("workers").out
-    assert say("workers", "--json").data.keys() == {"processes", "nodes"}
+    assert say("workers", "--json").data.keys() == {"processes", "nodes", "transfers"}
 
 
 def test_workflows_are_stored_listed_and_shown(here: str, folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""Measurements anyone can repeat: `dalsegno bench engine` and `dalsegno bench claim`."""
+"""Measurements anyone can repeat: `dalsegno bench engine`, `claim` and `pools`."""

@@ -59,3 +59,38 @@ def claim(
         return
     for count, spent in figures["claim_ms"].items():
         typer.echo(f"{int(count):>12,} pending  {spent:>8} ms a claim of 100")
+
+
+@app.command()
+def pools(
+    resolve_s: Annotated[float, typer.Option(min=0.001, help="Seconds it takes to resolve an item.")] = 0.8,
+    transfer_s: Annotated[float, typer.Option(min=0.001, help="Seconds it takes to transfer it.")] = 0.01,
+    workers: Annotated[int, typer.Option(min=2, help="Workers of the service.")] = 10,
+    items: Annotated[
+        int | None, typer.Option(min=1, help="Run so many items each, instead of as many as fit in eight rounds.")
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(help="An empty database: sqlite:///file.db or postgresql://… (default: one to throw away)"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Items per second of mixed workers, of two pools of fixed size, and of elastic pools, for one ratio of phases."""
+    import tempfile  # noqa: PLC0415
+
+    from dalsegno.bench.pools import measure  # noqa: PLC0415
+    from dalsegno.store.open import open_store  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="dalsegno-bench-") as folder:
+        store = open_store(database or f"sqlite:///{folder}/bench.db")
+        try:
+            figures = measure(
+                store, resolve_s, transfer_s, workers=workers, items=items, say=lambda line: typer.echo(line, err=True)
+            )
+        finally:
+            store.close()
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    for name in ("mixed", "fixed", "elastic_equal", "elastic", "limit"):
+        typer.echo(f"{name:<14}{figures[f'{name}_per_s']:>9,.2f} items/s")

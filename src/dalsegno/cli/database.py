@@ -18,10 +18,10 @@ app = typer.Typer()
 def workers(desk: Desk) -> None:
     """Show who is at work: processes, their workers, and what each is doing."""
     from dalsegno.cli.words import coloured, escaped, moment, table
-    from dalsegno.insight.workers import list_nodes, list_processes
+    from dalsegno.insight.workers import list_nodes, list_processes, transfer_totals
 
     with desk.store() as store:
-        processes, nodes = store.read(lambda tx: (list_processes(tx), list_nodes(tx)))
+        processes, nodes, transfers = store.read(lambda tx: (list_processes(tx), list_nodes(tx), transfer_totals(tx)))
 
     def show(console: Console) -> None:
         if not processes:
@@ -34,13 +34,22 @@ def workers(desk: Desk) -> None:
             rows = [
                 (
                     escaped(worker.name), coloured(worker.status), str(worker.item_id or ""),
-                    "" if worker.progress is None else f"{worker.progress:.0%}", escaped(worker.text),
+                    "" if worker.progress is None else f"{worker.progress:.0%}", _speed(worker.speed),
+                    escaped(worker.text),
                 )
                 for worker in line.workers
             ]  # fmt: skip
-            console.print(table(("worker", "status", "item", "done", ""), rows, right=("item", "done")))
+            columns = ("worker", "status", "item", "done", "speed", "")
+            console.print(table(columns, rows, right=("item", "done", "speed")))
+        if transfers.workers:
+            console.print(f"{transfers.workers} transferring, {_speed(transfers.speed)} together")
 
-    desk.answer({"processes": processes, "nodes": nodes}, show)
+    desk.answer({"processes": processes, "nodes": nodes, "transfers": transfers}, show)
+
+
+def _speed(per_second: float | None) -> str:
+    """Nothing for somebody who moves no bytes."""
+    return "" if per_second is None else f"{per_second / (1 << 20):.2f} MB/s"
 
 
 @command(app, "migrate")
