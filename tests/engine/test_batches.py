@@ -40,6 +40,7 @@ from dalsegno.clock import SystemClock
 from dalsegno.engine.batches import MISSING, BatchPool, answers
 from dalsegno.engine.executor import AsyncLoop
 from dalsegno.engine.item import StageInfo
+from dalsegno.model.limit import Limit
 from dalsegno.store.hot import Claimed
 from dalsegno.store.schema import leases
 from dalsegno.testing import run_item
@@ -135,6 +136,25 @@ def test_even_system_exit_is_one_items_failure(store: Store) -> None:
     rows = run(store, quitting, keys(5), max_attempts=1)
     assert {key for key, row in rows.items() if row["status"] == "failed"} == {"k00003"}
     assert rows["k00003"]["error_code"] == "SystemExit"
+
+
+def test_the_halves_of_a_limited_batch_are_really_called(store: Store) -> None:
+    """They have begun already when their own permit is taken: that must not pass for a lost lease."""
+    calls: list[int] = []
+
+    @service("work", batch_size=4, linger=0.05, limit=Limit(concurrent=2))
+    def limited(items: list[Item]) -> dict[int, str]:
+        calls.append(len(items))
+        if any(item.key == "k00003" for item in items):
+            raise ValueError("poison")
+        return {item.id: item.key for item in items}
+
+    job = submit(store, one_step(max_attempts=1), items=keys(4)).job_id
+    assert run_job(store, [limited], job) == "completed_with_errors"
+    found = [(row["status"], row["result"]) for row in items_of(store, job)]
+    assert found == [("succeeded", "k00001"), ("succeeded", "k00002"), ("failed", None), ("succeeded", "k00004")]
+    assert calls == [4, 2, 2, 1, 1]
+    assert_sound(store, job)
 
 
 # --- what a service may answer -------------------------------------------------------------------
@@ -668,9 +688,11 @@ class Bench:
             return handler(items)
 
         work = batches(noted, size, workers=workers, linger=linger)
-        self.pool = kind(
-            work, SystemClock(), lambda *pair: self.settled.append(pair), lambda _: True, lambda: None, AsyncLoop()
-        )
+        self.pool = kind(work, SystemClock(), self._settle, lambda _: True, lambda: None, AsyncLoop())
+
+    def _settle(self, item: Item, outcome: Outcome) -> None:
+        self.settled.append((item, outcome))
+        item.settled = True
 
     def __enter__(self) -> Bench:
         self.pool.start()

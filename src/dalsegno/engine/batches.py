@@ -23,6 +23,9 @@ MISSING = "missing_from_batch"
 MOST_SUSPECTS = 10_000
 """Items remembered with how much company they may have; the oldest are forgotten first, at the cost of some calls."""
 
+_CANCELED = Release("canceled before it was called")
+"""Also where the lease is lost: then nobody hears it."""
+
 
 class BatchPool(Pool):
     """The workers of a service that takes lists of items.
@@ -108,22 +111,31 @@ class BatchPool(Pool):
             start = self._clock.monotonic()
             self._take(name, batch)
             outcomes = self._outcomes(batch)
-            if alone:
-                self._alone.release()
             with self._ending:
-                if self.running.get(name) is not batch[0]:
-                    return  # timed out and replaced: the settler has spoken for these items
-                del self.running[name], self._calls[name]
-            for item in batch:
-                if (outcome := outcomes.get(item.id)) is not None:
-                    self._finish(item, outcome, len(batch))
-            self._split([item for item in batch if item.id not in outcomes])
+                ours = self.running.get(name) is batch[0]
+                if ours:
+                    del self.running[name], self._calls[name]
+            if ours:
+                for item in batch:
+                    if (outcome := outcomes.get(item.id)) is not None:
+                        self._finish(item, outcome, len(batch))
+                self._split([item for item in batch if item.id not in outcomes])
+            if alone:
+                self._wait_written(batch[0])
+                self._alone.release()
+            if not ours:
+                return  # timed out and replaced: the settler has spoken for these items
             spent = (self._clock.monotonic() - start) / len(batch)
             self._mean += (1 - 0.95 ** len(batch)) * (spent - self._mean)
             if not self._asked and len(self.waiting) <= self._low:
                 self._asked = True
                 self._hungry()
         self._threads.pop(name, None)
+
+    def _wait_written(self, item: Item) -> None:
+        """The next suspect may kill us: what became of this one must be safe by then, or that death would count."""
+        while not item.settled and not self._stopping:
+            time.sleep(0.005)
 
     def _take(self, name: str, batch: list[Item]) -> None:
         now = self._clock.now()  # of this call: the halves of a failed one have their whole timeout again
@@ -238,16 +250,16 @@ class BatchPool(Pool):
         refused = self._enter(batch)
         if refused is not None:
             return {item.id: refused for item in batch}
-        ours = [item for item in batch if not item.lost]
+        wanted = [item for item in batch if not item.cancelled]
         token = current_item.set(batch[0])
         try:
-            outcomes = self._ask(ours) if ours else {}
+            outcomes = self._ask(wanted) if wanted else {}
         except BaseException as error:  # even SystemExit: a service must not take the worker with it
             return self._raised(batch, error)
         finally:
             current_item.reset(token)
         said = self._leave(batch, None)
-        return {item.id: said or outcomes.get(item.id, Release("its lease was lost")) for item in batch}
+        return {item.id: said or outcomes.get(item.id, _CANCELED) for item in batch}
 
     def _ask(self, batch: list[Item]) -> dict[int, Outcome]:
         if self.service.is_async:
@@ -264,7 +276,7 @@ class BatchPool(Pool):
             if len(batch) > 1:
                 what = type(error).__name__
                 logger.info("a batch of %d of %s failed (%s); it is split", len(batch), self.service.name, what)
-                return {item.id: Release("canceled before it was called again") for item in batch if item.cancelled}
+                return {item.id: _CANCELED for item in batch if item.cancelled}
         said = said or failure(error)
         return {item.id: said for item in batch}
 

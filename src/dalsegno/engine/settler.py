@@ -95,10 +95,11 @@ class Settler(Looper):
         return {item.stage.id for item in list(self._in_hand.values())}
 
     def cancel(self, stage_ids: set[int]) -> None:
-        for item in list(self._in_hand.values()):
-            if item.stage.id in stage_ids and not item.cancelled:
-                item.cancelled = True
-                self._loop.cancel(item)
+        told = [item for item in list(self._in_hand.values()) if item.stage.id in stage_ids and not item.cancelled]
+        for item in told:
+            item.cancelled = True
+        for item in told:  # only now: items may share a call, and its end must find all of them told
+            self._loop.cancel(item)
 
     def forget(self) -> None:
         """The leases are gone (this process was declared dead): nothing in hand may count any more."""
