@@ -78,14 +78,16 @@ class Desk:
         """For what was asked; a pipe gets lines as long as they are."""
         from rich.console import Console
 
-        return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
+        pipe = not sys.stdout.isatty()
+        # No emoji: "service:m:" is a name, not a picture.
+        return Console(highlight=False, emoji=False, soft_wrap=pipe, width=160 if pipe else None)
 
     @property
     def aside(self) -> Console:
         """For everything else: progress, hints, errors."""
         from rich.console import Console
 
-        return Console(stderr=True, highlight=False, soft_wrap=True)
+        return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
     def answer(self, value: Any, show: Callable[[Console], None]) -> None:
         """One JSON document, or what `show` draws for a person."""
