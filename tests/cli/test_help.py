@@ -43,6 +43,7 @@ def test_the_commands_are_those_that_are_documented() -> None:
         "run", "agent", "submit", "jobs", "job", "items", "item", "pause", "resume", "holds", "cancel", "priority",
         "retry", "force-retry", "events", "logs", "workers", "migrate", "version", "workflow apply", "workflow list",
         "workflow show", "config show", "config check", "bench engine", "bench claim", "bench pools",
+        "limits", "limit", "breakers", "breaker show", "breaker trip", "breaker probe", "breaker reset", "settings",
     }  # fmt: skip
 
 

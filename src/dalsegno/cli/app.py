@@ -7,7 +7,7 @@ import sys
 import typer
 
 from dalsegno.bench.cli import app as bench_app
-from dalsegno.cli import agent, commands, config, database, items, jobs, pauses, run, streams, submit, workflows
+from dalsegno.cli import agent, commands, config, database, flow, items, jobs, pauses, run, streams, submit, workflows
 from dalsegno.cli.desk import AsJson, Database, Debug, Desk, EnvFile
 from dalsegno.cli.errors import exit_code_for
 from dalsegno.cli.exits import HELP
@@ -37,8 +37,9 @@ def root(
     context.obj = Desk(database, env_file, as_json, debug)
 
 
-for group in (run, agent, submit, jobs, items, pauses, commands, streams, database):
+for group in (run, agent, submit, jobs, items, pauses, commands, flow, streams, database):
     app.add_typer(group.app)
+app.add_typer(flow.breaker_app, name="breaker")
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(config.app, name="config")
 app.add_typer(bench_app, name="bench")

@@ -21,6 +21,9 @@ COLOURS = {
     "failed": "red",
     "rejected": "red",
     "error": "red",
+    "closed": "green",
+    "open": "red",
+    "half-open": "yellow",
     "canceled": "dim",
     "skipped": "dim",
 }
