@@ -26,6 +26,10 @@ from dalsegno.store.store import Tx
 CAP = 1000
 """A line is counted up to here; whether it is longer is said beside it."""
 
+# Conditions of partial indexes, written as the indexes have them: SQLite compares texts.
+_HELD = sa.text("NOT permits.released")
+_CLAIMABLE = sa.text("stages.claimable")
+
 MEANINGS = {
     "queue_concurrency": "calls at once",
     "queue_rate_limit_max": "calls a minute",
@@ -121,7 +125,7 @@ _SETTINGS = ("name", "concurrent", "rate", "window", "concurrent_setting", "rate
 
 def _limit(tx: Tx, row: sa.RowMapping) -> LimitLine:
     name, now = row["name"], tx.hot.database_now(tx)
-    held = sa.select(sa.func.count()).where(permits.c.name == name, permits.c.released.is_(False))
+    held = sa.select(sa.func.count()).where(permits.c.name == name, _HELD)
     free, delay = room(tx, (name,))
     return LimitLine(
         **{key: row[key] for key in _SETTINGS},
@@ -211,8 +215,8 @@ def _line(tx: Tx, name: str, *, shut: bool) -> Line:
     count = tx.conn.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar_one()
     held_back = 0
     if shut and name.startswith("service:"):
-        claimable = (stages.c.service == name.removeprefix("service:"), stages.c.claimable)
-        held_back = tx.conn.execute(sa.select(sa.func.sum(stages.c.ready)).where(*claimable)).scalar() or 0
+        mine = (stages.c.service == name.removeprefix("service:"), _CLAIMABLE)
+        held_back = tx.conn.execute(sa.select(sa.func.sum(stages.c.ready)).where(*mine)).scalar() or 0
     return Line(min(count, CAP), count > CAP, int(held_back))
 
 
