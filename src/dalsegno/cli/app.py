@@ -7,7 +7,21 @@ import sys
 import typer
 
 from dalsegno.bench.cli import app as bench_app
-from dalsegno.cli import agent, commands, config, database, flow, items, jobs, pauses, run, streams, submit, workflows
+from dalsegno.cli import (
+    agent,
+    commands,
+    config,
+    database,
+    explain,
+    flow,
+    items,
+    jobs,
+    pauses,
+    run,
+    streams,
+    submit,
+    workflows,
+)
 from dalsegno.cli.desk import AsJson, Database, Debug, Desk, EnvFile
 from dalsegno.cli.errors import exit_code_for
 from dalsegno.cli.exits import HELP
@@ -37,7 +51,7 @@ def root(
     context.obj = Desk(database, env_file, as_json, debug)
 
 
-for group in (run, agent, submit, jobs, items, pauses, commands, flow, streams, database):
+for group in (run, agent, submit, jobs, items, explain, pauses, commands, flow, streams, database):
     app.add_typer(group.app)
 app.add_typer(flow.breaker_app, name="breaker")
 app.add_typer(workflows.app, name="workflow")
