@@ -22,7 +22,8 @@ from dalsegno.engine.item import Transfer
 from dalsegno.engine.phases import Elastic, Pace, PhasedPool, SerialPool, families, split
 from dalsegno.engine.service import Phase, phased
 from dalsegno.insight.workers import transfer_totals
-from dalsegno.store.schema import leases, workers
+from dalsegno.model.limit import Limit
+from dalsegno.store.schema import leases, permits, workers
 from tests.helpers import (
     SWIFT,
     ask,
@@ -348,6 +349,36 @@ def test_hooks_are_called_once_an_item(store: Store, monkeypatch: pytest.MonkeyP
     assert len(entered) > 8
     assert sorted(left) == sorted(entered)
     assert len(set(left)) == len(left)
+
+
+def permits_in_use(store: Store) -> int:
+    return len(every(store, sa.select(permits).where(~permits.c.released)))
+
+
+def test_a_limit_counts_an_item_from_its_first_phase_to_its_last(store: Store, songs: Songs) -> None:
+    """Also while it lies between two phases; and what is given back there gives back its permit."""
+    songs.service.limit = Limit(concurrent=3)
+    job = submit(store, one_step(WORK), items=keys(12)).job_id
+    with at_work(store, songs) as engine:
+        wait_until(lambda: len(songs.resolving) == 3, "as many as the limit lets in")
+        songs.let_resolve(3)
+        wait_until(lambda: len(songs.transferring) == 3, "them to be handed on")
+        assert not songs.resolving
+        assert permits_in_use(store) == 3
+        songs.let_transfer(1)
+        wait_until(lambda: len(songs.resolving) == 1, "the next to be let in")
+        ask(store, "pause", job_id=job)
+        wait_until(lambda: engine.pools[WORK]._turns["resolve-1"].unwanted, "the pause to be seen")  # type: ignore[attr-defined]
+        songs.let_resolve(1)
+        songs.let_transfer(2)
+        wait_for_job(store, job, ["paused"])
+        wait_until(lambda: permits_in_use(store) == 0, "the permits to be given back")
+        songs.let_resolve(1000)
+        songs.let_transfer(1000)
+        ask(store, "resume", job_id=job)
+        assert wait_for_job(store, job) == "completed"
+    assert songs.most["both"] <= 3
+    assert_sound(store, job)
 
 
 # --- one worker -----------------------------------------------------------------------------------

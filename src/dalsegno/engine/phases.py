@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -320,6 +321,11 @@ class PhasedPool(Pool):
             self.running[turn.name] = turn.item
         return True
 
+    def _wait_written(self, item: Item) -> None:
+        """The next suspect may kill us: what became of this one must be safe by then, or that death would count."""
+        while not item.settled and not self._stopping:
+            time.sleep(0.005)
+
     def _end(self, turn: Turn, outcome: Outcome | None, value: Any) -> tuple[bool, Turn | None]:
         """Give up the place, and take the next turn in the same breath. False: this thread was replaced."""
         item = turn.item
@@ -346,10 +352,11 @@ class PhasedPool(Pool):
             hungry = here and self._is_hungry(following)
         if (outcome is None and not here) or released:
             self._leave([item], None)
-        if turn.suspect and not (here and outcome is None):
-            self._alone.release()
         if here and outcome is not None:
             self._settle(item, outcome)
+        if turn.suspect and not (here and outcome is None):
+            self._wait_written(item)
+            self._alone.release()
         if hungry:
             self._hungry()
         return here, following
