@@ -1217,6 +1217,8 @@ def _runs(look: _Look, some: Sequence[sa.RowMapping], column: str, value: int) -
     if not running and not claimed:
         return []
     busy = [row for row in look.workers if row[column] == value and row["status"] == "busy"]
+    begun = min(max(0, len(busy) - running), claimed)  # a beginning may be written a little later than it happens
+    running, claimed = running + begun, claimed - begun
     on = f" ({_listed(_doing(busy))})" if busy else ""
     taken = f"{_are(claimed, 'item')} claimed" if claimed else ""
     says = f"It runs now: {_are(running, 'item', 'runs', 'run')}{on}" if running else "It is about to run"
