@@ -36,7 +36,9 @@ def follow(tx: Tx, parents: Sequence[Parent]) -> set[int]:
 
 def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> set[int]:
     stage = tx.row(
-        sa.select(stages.c.job_id, stages.c.service, stages.c.high_seq, stages.c.status)
+        sa.select(
+            stages.c.job_id, stages.c.service, stages.c.high_seq, stages.c.status, stages.c.on_failure, stages.c.failed
+        )
         .where(stages.c.id == stage_id)
         .with_for_update()
     )
@@ -63,6 +65,8 @@ def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> set[int]:
     tx.announce(f"work:{stage['service']}")
     if not delta.ready or stage["status"] not in STAGE_FINISHED:
         return set()
+    if stage["on_failure"] == "stop" and stage["failed"] + delta.counts[ItemStatus.FAILED]:
+        return set()  # it stopped at a failure that still stands: what comes now waits for a retry with the rest
     tx.conn.execute(
         sa.update(stages).where(stages.c.id == stage_id).values(status=StageStatus.PENDING, finished_at=None)
     )

@@ -97,6 +97,9 @@ def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], sta
         elif stage["id"] == stage_id and stage["status"] == StageStatus.RUNNING:
             set_stage(tx, stage["id"], open=True, claimable=stages.c.ready > 0)
         tx.announce(f"work:{stage['service']}")
+    for stage in _canceled_before(all_stages, touched):
+        set_stage(tx, stage["id"], status=StageStatus.PENDING, finished_at=None, planned=True)
+        events.append(Event("stage_pending", by, job["id"], stage["id"], message="reopened"))
     if job["status"] in JOB_FINISHED:
         set_job(tx, job["id"], status=JobStatus.QUEUED, finished_at=None, error_code=None, error_message=None)
         events.append(Event("job_queued", by, job["id"], message="reopened"))
@@ -104,3 +107,15 @@ def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], sta
     if events:
         tx.hot.insert_events(tx, events)
     advance(tx, [job["id"]])
+
+
+def _canceled_before(all_stages: Sequence[sa.RowMapping], touched: set[str]) -> list[sa.RowMapping]:
+    """Canceled stages that reopened ones would wait for in vain. What was canceled in them stays so: they complete."""
+    needed = set(touched)
+    found = []
+    for stage in reversed(all_stages):
+        if stage["key"] in needed:
+            needed.update(stage["depends_on"])
+            if stage["key"] not in touched and stage["status"] == StageStatus.CANCELED:
+                found.append(stage)
+    return found[::-1]

@@ -87,7 +87,9 @@ def _run(stages: Sequence[StageView]) -> list[Change]:
                 changes.append(_move(stage, StageStatus.PAUSED))
         if stage.status == StageStatus.PENDING:
             if any(up.status in (StageStatus.FAILED, StageStatus.SKIPPED) for up in upstream):
-                changes.append(_move(stage, StageStatus.SKIPPED))
+                retried = stage.follow == "each" and (stage.pending or stage.interrupted)
+                if not retried or not stage.held:
+                    changes.append(_move(stage, StageStatus.RUNNING if retried else StageStatus.SKIPPED))
             elif not stage.held and _its_turn(stage, upstream):
                 changes.append(_move(stage, StageStatus.RUNNING))
         if stage.status == StageStatus.RUNNING and not stage.leased:

@@ -137,7 +137,8 @@ WHERE items.id = json_extract(v.value, '$[0]')
 
 FINISH = """
 UPDATE items
-SET status = :status, lease = lease + 1, result = :result,
+SET status = :status, lease = lease + 1,
+    result = CASE WHEN :status IN ('succeeded', 'skipped') THEN :result ELSE result END,
     started_at = coalesce(:started_at, started_at), finished_at = :finished_at,
     attempt = :attempt, interruptions = :interruptions, due_at = :due_at, returned = :returned,
     forced = CASE WHEN :finished_at IS NULL THEN forced ELSE 0 END,

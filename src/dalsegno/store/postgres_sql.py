@@ -166,7 +166,8 @@ GROUP BY stage_id, begun
 FINISH = """
 WITH moved AS (
     UPDATE items
-    SET status = v.status, lease = items.lease + 1, result = v.result::jsonb,
+    SET status = v.status, lease = items.lease + 1,
+        result = CASE WHEN v.status IN ('succeeded', 'skipped') THEN v.result::jsonb ELSE items.result END,
         started_at = coalesce(to_timestamp(v.started_at), items.started_at),
         finished_at = CASE WHEN v.status IN ('pending', 'interrupted') THEN NULL ELSE %(now)s::timestamptz END,
         forced = items.forced AND v.status IN ('pending', 'interrupted'),
