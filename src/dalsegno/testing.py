@@ -120,10 +120,10 @@ def run_item(
 
 def _attempt(service: Service, item: Item) -> Outcome:
     try:
-        returned = service.handler([item] if service.batch_size > 1 else item)
+        returned = service.handler([item] if service.is_batch else item)
         if inspect.isawaitable(returned):
             returned = asyncio.run(_awaited(returned))
-        return answers(service.name, [item], returned)[item.id] if service.batch_size > 1 else outcome_of(returned)
+        return answers(service.name, [item], returned)[item.id] if service.is_batch else outcome_of(returned)
     except Exception as error:
         return failure(error)
 

@@ -13,6 +13,7 @@ from dalsegno.engine.executor import Pool
 from dalsegno.engine.flow import AHEAD
 from dalsegno.engine.holds import held
 from dalsegno.engine.item import Item, StageInfo
+from dalsegno.engine.limits import setting
 from dalsegno.engine.looper import Looper
 from dalsegno.model.breaker import Breaker
 from dalsegno.model.outcome import Release
@@ -101,6 +102,8 @@ class Claimer(Looper):
         still = held(tx)
         if still.everything or pool.service.name in still.services:
             return [], {}
+        if pool.service.batch_setting is not None:
+            pool.service.batch_size = setting(tx, pool.service.batch_setting)
         gate = self._flow.gate(tx, pool.service)
         pool.guarded = gate.guarded
         if gate.calls is not None:

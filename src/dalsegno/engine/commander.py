@@ -25,7 +25,7 @@ from dalsegno.model.states import (
     JobStatus,
 )
 from dalsegno.store.hot import Event
-from dalsegno.store.schema import COMMANDS, commands, items, jobs, stages
+from dalsegno.store.schema import COMMANDS, commands, items, jobs, stages, waits
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -252,6 +252,7 @@ def cancel_items(tx: Tx, job_id: int, limit: int = 2000) -> int:
                     }
                 )
             )
+            tx.conn.execute(sa.delete(waits).where(waits.c.item_id.in_(found)))
             events += [Event("item_canceled", "commander", job_id, stage["id"], item) for item in found]
     if events:
         tx.hot.insert_events(tx, events)

@@ -89,7 +89,7 @@ class Engine:
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = replace(service, workers=workers)
-            kind: Callable[..., Pool] = BatchPool if service.batch_size > 1 else Pool
+            kind: Callable[..., Pool] = BatchPool if service.is_batch else Pool
             if service.phases:
                 kind = pool_of_phases(pool_service, self.services, self.options.phase_workers_max.get(service.name))
             self.pools[service.name] = kind(

@@ -150,8 +150,8 @@ class Flow:
             if not isinstance(entry, Entry):
                 return entry
             now = self._store.clock.now()
-            rows = [(item.id, item.claimed.lease, now, item.worker) for item in items]
-            begun = tx.hot.begin(tx, rows)
+            rows = [(item.id, item.claimed.lease, now, item.worker) for item in items if not item.begun]
+            begun = tx.hot.begin(tx, rows) | {item.id for item in items if item.begun and not item.lost}
             for item in items:
                 item.started_at = now
             return entry, begun

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.errors import InputInvalid, ServiceUnknown
+from dalsegno.model.limit import SYSTEM_SETTINGS
 from dalsegno.model.outcome import Outcome
 from dalsegno.model.suggest import did_you_mean
 
@@ -49,6 +50,8 @@ class Service:
     planner: Planner | None = None
     batch_size: int = 1
     """More than one: the handler gets a list of up to so many items of one stage, and answers for each by its id."""
+    batch_setting: str | None = None
+    """The system setting that `batch_size` follows while it runs."""
     linger: float = LINGER
     """Seconds a batch that is not full waits for company."""
     phases: tuple[Phase, ...] = ()
@@ -72,6 +75,10 @@ class Service:
             raise InputInvalid(problem=f'Service "{self.name}" needs two or more phases with names of their own.')
         self.is_async = inspect.iscoroutinefunction(self.handler)
 
+    @property
+    def is_batch(self) -> bool:
+        return self.batch_size > 1 or self.batch_setting is not None
+
     def __call__(self, item: Item) -> Any:
         return self.handler(item)
 
@@ -88,7 +95,7 @@ def service(
     name: str,
     *,
     workers: int = 1,
-    batch_size: int = 1,
+    batch_size: int | str = 1,
     linger: float = LINGER,
     limit: Limit | None = None,
     breaker: Breaker | None = None,
@@ -96,11 +103,18 @@ def service(
     """Turn a function of one item into a service.
 
     The function returns a value (the item is done), an outcome, or raises (the item is retried). With a `batch_size`
-    it gets a list of items and returns a mapping from each item's id to its value or outcome.
+    it gets a list of items and returns a mapping from each item's id to its value or outcome; the name of a system
+    setting (`queue_batch_size`) instead of a number follows that setting.
     """
+    setting = batch_size if isinstance(batch_size, str) else None
+    if setting is not None and setting not in SYSTEM_SETTINGS:
+        raise InputInvalid(problem=f'There is no system setting "{setting}" for batch_size.')
+    size = batch_size if isinstance(batch_size, int) else SYSTEM_SETTINGS[batch_size]
 
     def wrap(handler: Handler) -> Service:
-        return Service(name, handler, workers, None, batch_size, linger, (), limit, breaker)
+        return Service(
+            name, handler, workers, batch_size=size, batch_setting=setting, linger=linger, limit=limit, breaker=breaker
+        )
 
     return wrap
 
@@ -125,7 +139,7 @@ def phased(
             value = phase.run(item, value)
         return value
 
-    return Service(name, one_after_the_other, workers, None, 1, LINGER, pools, limit, breaker)
+    return Service(name, one_after_the_other, workers, phases=pools, limit=limit, breaker=breaker)
 
 
 class Services:

@@ -70,6 +70,10 @@ def call_back(tx: Tx, name: str) -> float | None:
 
     Returns the seconds until there is room again, where a clock decides that; 0: call again, there is more.
     """
+    _forget_strays(tx, name)
+    # Counted before the room is measured: who gets in meanwhile is then counted twice, and nobody is called in vain.
+    on_the_way = sa.select(sa.func.count()).where(waits.c.name == name, waits.c.offered_at > tx.now - GRACE)
+    called = tx.conn.execute(on_the_way).scalar_one()
     can, delay = breakers.calls(tx, name)
     if can != 0:
         room = limits.room(tx, (name,), AHEAD)
@@ -77,9 +81,7 @@ def call_back(tx: Tx, name: str) -> float | None:
             can, delay = room.calls, room.delay
     if can == 0:
         return delay
-    _forget_strays(tx, name)
-    under_way = sa.select(sa.func.count()).where(waits.c.name == name, waits.c.offered_at > tx.now - GRACE)
-    want = BATCH if can is None else min(BATCH, can - tx.conn.execute(under_way).scalar_one())
+    want = BATCH if can is None else min(BATCH, can - called)
     if want <= 0:
         return None
     found = tx.rows(
