@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.model.states import ITEM_LEASED, JOB_ACTIVE, TRANSITIONS, ItemStatus
-from dalsegno.store.schema import events, items, jobs, lanes, leases, processes, stages
+from dalsegno.store.schema import events, holds, items, jobs, lanes, leases, processes, stages
 from dalsegno.store.store import Tx
 
 Row = dict[str, Any]
@@ -25,8 +26,8 @@ ITEM_TARGETS = {
 """Where an item's event (without its `item_`) leads, if not to the status of its own name."""
 NO_CHANGE = {
     "item": {"phase"},
-    "stage": {"planned"},
-    "job": {"submitted", "cancel_requested", "priority_changed"},
+    "stage": {"planned", "pause_set", "resumed"},
+    "job": {"submitted", "cancel_requested", "priority_changed", "pause_set"},
 }
 
 
@@ -39,11 +40,17 @@ class Picture:
     items: dict[int, Row]
     leases: dict[int, Row]
     lanes: dict[str, Row]
+    holds: dict[str, Row]
     processes: dict[int, Row]
     events: int
 
     def items_of(self, stage_id: int) -> list[Row]:
         return [item for item in self.items.values() if item["stage_id"] == stage_id]
+
+    def held(self, now: datetime, *, lane: str, service: str | None = None) -> bool:
+        """Whether everything, this lane or this service is held."""
+        rows = (self.lanes[lane], self.holds.get("all"), self.holds.get(f"service:{service}"))
+        return any(row and row["held_at"] and (row["held_until"] is None or row["held_until"] > now) for row in rows)
 
 
 def look(store: Store) -> Picture:
@@ -57,6 +64,7 @@ def look(store: Store) -> Picture:
             items=keyed(tx, items),
             leases=keyed(tx, leases, "item_id"),
             lanes=keyed(tx, lanes, "name"),
+            holds=keyed(tx, holds, "name"),
             processes=keyed(tx, processes),
             events=tx.conn.execute(sa.select(sa.func.count()).select_from(events)).scalar_one(),
         )
@@ -67,6 +75,7 @@ def check(picture: Picture) -> None:
     check_leases(picture)
     check_counters(picture)
     check_open(picture)
+    check_pauses(picture)
     check_lanes(picture)
 
 
@@ -120,6 +129,20 @@ def is_open(picture: Picture, stage: Row) -> bool:
 def check_open(picture: Picture) -> None:
     for stage in picture.stages.values():
         assert stage["open"] == is_open(picture, stage), (stage, picture.jobs[stage["job_id"]])
+
+
+def check_pauses(picture: Picture) -> None:
+    """Who, why and since when stand where something is paused, and nowhere else."""
+    for job in picture.jobs.values():
+        paused = job["status"] in ("pause_requested", "paused")
+        assert [job["pause_reason"] is not None, job["paused_at"] is not None] == [paused] * 2, job
+    for stage in picture.stages.values():
+        by_itself = stage["pause_reason"] is not None
+        assert (stage["paused_at"] is not None) == by_itself, stage
+        assert not by_itself or stage["status"] in ("pending", "pause_requested", "paused"), stage
+        job = picture.jobs[stage["job_id"]]
+        goes_on = job["status"] == "running" and job["cancel_requested_at"] is None
+        assert by_itself or not goes_on or stage["status"] not in ("pause_requested", "paused"), stage
 
 
 def check_lanes(picture: Picture) -> None:

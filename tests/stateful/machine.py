@@ -25,9 +25,9 @@ from dalsegno.engine.commander import cancel_job, retry_item, set_priority
 from dalsegno.engine.engine import _pause_by_service
 from dalsegno.engine.executor import AsyncLoop
 from dalsegno.engine.heart import Heart
-from dalsegno.engine.holds import release
+from dalsegno.engine.holds import held, hold, release
 from dalsegno.engine.item import Item
-from dalsegno.engine.pauses import pause_job, resume_job
+from dalsegno.engine.pauses import expire, pause_job, pause_stage, resume_job, resume_stage
 from dalsegno.engine.planner import Planner
 from dalsegno.engine.rescuer import rescue
 from dalsegno.engine.scheduler import admit, cancel_some, sweep, wake_due
@@ -45,8 +45,10 @@ from dalsegno.model.outcome import (
     Skip,
     Throttled,
 )
-from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED
+from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, STAGE_FINISHED
+from dalsegno.store.hot import Claimed
 from dalsegno.store.schema import metadata
+from dalsegno.store.store import Tx
 from tests.stateful.audit import Picture, Row, Tail, Trail, check, event_places, is_open, look
 
 SERVICES = ("collect", "download", "upload")
@@ -68,6 +70,7 @@ OUTCOMES = (
     "pause",
 )
 PRIORITIES = (50, 100, 150)
+HOLDS = ("all", *(f"service:{name}" for name in SERVICES), *(f"lane:{lane.name}" for lane in LANES))
 MOST_JOBS = 5
 
 
@@ -204,11 +207,17 @@ class EngineMachine(RuleBasedStateMachine):
             waited = [j for j in waited if before.jobs[j]["cancel_requested_at"] is None]
             let_in = [j for j in waited if after.jobs[j]["status"] != "queued"]
             assert let_in == waited[: len(let_in)]
+            assert not let_in or not before.held(self.clock.now(), lane=name), "admitted in a held lane"
 
     @precondition(lambda self: self.living() and any(unplanned(s) for s in self.picture.stages.values()))
     @rule(data=st.data())
     def plan(self, data: st.DataObject) -> None:
+        before = self.picture
         self.pick(data, self.living(), "process").planner.tick()
+        for key, stage in look(self.store).stages.items():
+            if stage["planned"] and not before.stages[key]["planned"]:
+                lane = before.jobs[stage["job_id"]]["lane"]
+                assert not before.held(self.clock.now(), lane=lane, service=stage["service"]), "planned while held"
 
     # --- claiming, beginning, settling --------------------------------------------------------
 
@@ -218,8 +227,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.take(self.pick(data, self.living(), "process"), name, want)
 
     def take(self, process: Process, name: str, want: int) -> int:
-        expected = expected_claim(look(self.store), name, want)
-        claimed = self.store.write("claim", lambda tx: tx.hot.claim(tx, name, process.id, want))
+        expected = expected_claim(look(self.store), name, want, self.clock.now())
+        claimed = self.store.write("claim", lambda tx: claim_as_a_claimer_does(tx, name, process.id, want))
         assert [row.id for row in claimed] == expected
         infos = self.store.read(lambda tx: _stage_infos(tx, {row.stage_id for row in claimed})) if claimed else {}
         work = [Item(row, infos[row.stage_id]) for row in claimed]
@@ -363,11 +372,15 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held())
     @rule(data=st.data())
     def take_back(self, data: st.DataObject) -> None:
-        """What the claimer does after a pause or a cancel: what has not begun in a closed stage goes back."""
+        """What the claimer does after a pause, a hold or a cancel: what has not begun goes back."""
         process, _ = self.pick(data, self.held(), "process")
-        closed = {stage["id"] for stage in self.picture.stages.values() if not stage["open"]}
+        closed = {stage["id"] for stage in self.picture.stages.values() if not stage["open"] or self.stands(stage)}
         some = [item for item in process.hand if item.stage.id in closed and item.started_at is None]
         self.finish(process, some, "release", follow_up=True)
+
+    def stands(self, stage: Row) -> bool:
+        lane = self.picture.jobs[stage["job_id"]]["lane"]
+        return self.picture.held(self.clock.now(), lane=lane, service=stage["service"])
 
     # --- deaths -------------------------------------------------------------------------------
 
@@ -426,6 +439,12 @@ class EngineMachine(RuleBasedStateMachine):
         wake_due(self.store)
         for item in look(self.store).items.values():
             assert item["due_at"] is None or item["due_at"] > self.clock.now()
+        expire(self.store)
+        now = look(self.store)
+        ends = [row["held_until"] for row in (*now.holds.values(), *now.lanes.values())]
+        ends += [stage["pause_until"] for stage in now.stages.values()]
+        ends += [job["pause_until"] for job in now.jobs.values() if job["status"] == "paused"]
+        assert all(end is None or end > self.clock.now() for end in ends), "something is paused past its time"
 
     @rule()
     def sweep(self) -> None:
@@ -433,11 +452,14 @@ class EngineMachine(RuleBasedStateMachine):
 
     # --- operators ----------------------------------------------------------------------------
 
+    def until(self, seconds: int | None) -> datetime | None:
+        return None if seconds is None else self.clock.now() + timedelta(seconds=seconds)
+
     @precondition(lambda self: self.job_ids())
-    @rule(data=st.data())
-    def pause(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), seconds=st.sampled_from((None, 20)))
+    def pause(self, data: st.DataObject, seconds: int | None) -> None:
         job_id = self.pick(data, self.job_ids(), "job")
-        if self.command(lambda tx: pause_job(tx, job_id, "film night", "ann")):
+        if self.command(lambda tx: pause_job(tx, job_id, "film night", "ann", self.until(seconds))):
             canceling = self.picture.jobs[job_id]["cancel_requested_at"] is not None
             now = look(self.store).jobs[job_id]["status"]
             assert now in ("pause_requested", "paused") or (canceling and now == "canceled")
@@ -452,6 +474,42 @@ class EngineMachine(RuleBasedStateMachine):
         assert resumed == (self.picture.jobs[job_id]["status"] == "paused")
         if not resumed:
             self.check_nothing_changed()
+
+    @precondition(lambda self: self.job_ids(*JOB_UNFINISHED))
+    @rule(data=st.data(), seconds=st.sampled_from((None, 20)))
+    def pause_stage(self, data: st.DataObject, seconds: int | None) -> None:
+        unfinished = self.job_ids(*JOB_UNFINISHED)
+        some = [stage for stage in self.picture.stages.values() if stage["job_id"] in unfinished]
+        stage = self.pick(data, some, "stage")
+        job_id, key, until = stage["job_id"], stage["key"], self.until(seconds)
+        if self.command(lambda tx: pause_stage(tx, job_id, key, "no disk", "bob", until)):
+            now = look(self.store).stages[stage["id"]]
+            assert now["pause_reason"] == "no disk" or now["status"] == "canceled"
+            assert not now["open"]
+        else:
+            assert stage["status"] in STAGE_FINISHED
+
+    @precondition(lambda self: any(stage["pause_reason"] for stage in self.picture.stages.values()))
+    @rule(data=st.data())
+    def resume_stage(self, data: st.DataObject) -> None:
+        some = [stage for stage in self.picture.stages.values() if stage["pause_reason"]]
+        stage = self.pick(data, some, "stage")
+        job_id, key = stage["job_id"], stage["key"]
+        assert self.command(lambda tx: resume_stage(tx, job_id, key, "bob"))
+
+    @rule(name=st.sampled_from(HOLDS), seconds=st.sampled_from((None, 5, 20)))
+    def hold(self, name: str, seconds: int | None) -> None:
+        if name.startswith("lane:") and name.removeprefix("lane:") not in self.picture.lanes:
+            return
+        self.store.write("hold", lambda tx: hold(tx, name, "film night", "ann", self.until(seconds)))
+        after = look(self.store)
+        assert (after.jobs, after.stages, after.items) == (
+            self.picture.jobs, self.picture.stages, self.picture.items,
+        ), "a hold moves nothing"  # fmt: skip
+
+    @rule(name=st.sampled_from(HOLDS))
+    def release(self, name: str) -> None:
+        self.store.write("release", lambda tx: release(tx, name, "ann"))
 
     @precondition(lambda self: self.job_ids())
     @rule(data=st.data(), rare=st.integers(0, 3))
@@ -546,8 +604,10 @@ class EngineMachine(RuleBasedStateMachine):
     def push(self, process: Process) -> None:
         for job_id in self.job_ids("paused"):
             self.store.write("command", lambda tx, job_id=job_id: resume_job(tx, job_id, {}, "ann"))
-        for name in [name for name, lane in self.picture.lanes.items() if lane["held_at"] is not None]:
-            self.store.write("command", lambda tx, name=name: release(tx, f"lane:{name}", "ann"))
+        for name in HOLDS:
+            self.store.write("release", lambda tx, name=name: release(tx, name, "ann"))
+        for stage in [stage for stage in self.picture.stages.values() if stage["pause_reason"]]:
+            self.store.write("command", lambda tx, s=stage: resume_stage(tx, s["job_id"], s["key"], "bob"))
         self.clock.advance(3600)
         wake_due(self.store)
         cancel_some(self.store)
@@ -579,9 +639,17 @@ def holds(picture: Picture, item: Item) -> bool:
     return lease is not None and lease["number"] == item.claimed.lease
 
 
-def expected_claim(picture: Picture, name: str, want: int) -> list[int]:
-    """What a claim must answer: by priority, job and stage; what came back before what is fresh."""
+def claim_as_a_claimer_does(tx: Tx, name: str, process_id: int, want: int) -> list[Claimed]:
+    still = held(tx)
+    if still.everything or name in still.services:
+        return []
+    return tx.hot.claim(tx, name, process_id, want, still.lanes)
+
+
+def expected_claim(picture: Picture, name: str, want: int, now: datetime) -> list[int]:
+    """What a claim must answer: nothing that is held; by priority, job and stage; what came back before the fresh."""
     candidates = [s for s in picture.stages.values() if s["service"] == name and is_open(picture, s)]
+    candidates = [s for s in candidates if not picture.held(now, lane=picture.jobs[s["job_id"]]["lane"], service=name)]
     candidates.sort(key=lambda stage: (picture.jobs[stage["job_id"]]["priority"], stage["order_seq"], stage["id"]))
     answer: list[int] = []
     for stage in candidates:
