@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
+BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
 
 class Clock(Protocol):
     def now(self) -> datetime:
@@ -24,7 +26,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        """Also goes on while the machine sleeps, where the system can tell."""
+        return time.monotonic() if BOOT_CLOCK is None else time.clock_gettime(BOOT_CLOCK)
 
 
 def this_host() -> str:

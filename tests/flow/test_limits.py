@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -98,6 +99,25 @@ def test_a_sliding_window_frees_each_place_exactly_a_window_later(timed: Store, 
     assert timed.read(lambda tx: room(tx, ["source:qq"], ahead=30)).calls == 1
 
 
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_clock_that_is_set_changes_neither_what_is_granted_nor_what_is_claimed(
+    timed: Store, clock: ManualClock, hours: int
+) -> None:
+    process, pulse = register(timed), Pulse(clock)
+    timed.write("test", lambda tx: set_limit(tx, "source:qq", Limit(rate=2, window=60), "test"))
+    for _ in range(2):
+        assert not isinstance(timed.write("test", lambda tx: take(tx, pulse, ["source:qq"], process)), Denied)
+    clock.advance(20)
+    clock._now += timedelta(hours=hours)
+    denied = timed.write("test", lambda tx: take(tx, pulse, ["source:qq"], process))
+    assert isinstance(denied, Denied)
+    assert denied.delay == pytest.approx(40)
+    assert timed.read(lambda tx: room(tx, ["source:qq"], pulse=pulse)) == (0, pytest.approx(40))
+    clock.advance(40)
+    assert timed.read(lambda tx: room(tx, ["source:qq"], pulse=pulse)).calls == 2
+    assert not isinstance(timed.write("test", lambda tx: take(tx, pulse, ["source:qq"], process)), Denied)
+
+
 def test_all_limits_or_none(timed: Store, clock: ManualClock) -> None:
     process, pulse = register(timed), Pulse(clock)
     timed.write("test", lambda tx: set_limit(tx, "a", Limit(concurrent=5), "test"))
@@ -154,7 +174,9 @@ def test_a_rate_is_written_as_people_say_it(text: str, rate: tuple[int, float]) 
     assert parse_rate(text) == rate
 
 
-@pytest.mark.parametrize("text", ["", "2", "2/", "2/fortnight", "-1/min", "1/0s", "2/99d"])
+@pytest.mark.parametrize(
+    "text", ["", "2", "2/", "2/fortnight", "-1/min", "1/0s", "2/99d", "2/ms", "9" * 5000 + "/s", "2 min"]
+)
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(InputInvalid):
         parse_rate(text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
-from dalsegno.errors import CommandRefused, NotFound
+from dalsegno.errors import CommandRefused, InputInvalid, NotFound
 from dalsegno.model.breaker import Breaker, Kind, Trip
 from dalsegno.store.hot import Event
 from dalsegno.store.schema import breakers, processes
@@ -118,6 +118,14 @@ def calls(tx: Tx, name: str) -> tuple[int | None, float | None]:
     return (0, None) if probing else (1, None)
 
 
+def shut_services(tx: Tx) -> set[str]:
+    """The services whose breaker lets no call begin now."""
+    names = tx.conn.execute(
+        sa.select(breakers.c.name).where(breakers.c.state != CLOSED, breakers.c.name.startswith("service:"))
+    ).scalars()
+    return {name[8:] for name in list(names) if calls(tx, name)[0] == 0}
+
+
 def watch(tx: Tx) -> float | None:
     """The watchdog: what has cooled down is half open, probes of the dead are forgotten. Seconds to the next resume."""
     now = tx.hot.database_now(tx)
@@ -140,6 +148,10 @@ def watch(tx: Tx) -> float | None:
 
 def trip(tx: Tx, name: str, reason: str, by: str, until: datetime | None = None) -> None:
     """Stop calls at once, until a moment or until somebody resets it."""
+    if not name or len(name) > 200 or any(c.isspace() for c in name):
+        raise InputInvalid(problem=f"A breaker's name has 1 to 200 characters and no spaces: {name!r}.")
+    if not reason.strip():
+        raise InputInvalid(problem="Say why: the reason is shown wherever somebody waits.")
     row = _locked(tx, name)
     _open(tx, row, tx.hot.database_now(tx), Kind.MANUAL, reason, None, until, by)
 
@@ -171,7 +183,14 @@ def _trip(tx: Tx, row: sa.RowMapping, trouble: Trip, error: str, now: datetime) 
 
 
 def _open(
-    tx: Tx, row: sa.RowMapping, now: datetime, kind: str, reason: str, error: str | None, until: datetime | None, by: str
+    tx: Tx,
+    row: sa.RowMapping,
+    now: datetime,
+    kind: str,
+    reason: str,
+    error: str | None,
+    until: datetime | None,
+    by: str,
 ) -> None:
     _set(
         tx, row["name"], state=OPEN, epoch=row["epoch"] + 1, kind=kind, reason=reason, error=error, tripped_by=by,

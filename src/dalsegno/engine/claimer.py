@@ -154,14 +154,9 @@ class Claimer(Looper):
     def _closed(self, tx: Tx, in_hand: set[int]) -> tuple[set[int], set[int]]:
         """Of these stages, those from which nothing more may begin, and those whose job is being canceled."""
         still = held(tx)
-        shut = {
-            pool.service.name
-            for pool in self._pools.values()
-            if pool.guarded and breakers.calls(tx, f"service:{pool.service.name}")[0] == 0
-        }
         closed = sa.or_(
             stages.c.open.is_(False),
-            stages.c.service.in_(sorted(still.services | shut)),
+            stages.c.service.in_(sorted(still.services | breakers.shut_services(tx))),
             jobs.c.lane.in_(sorted(still.lanes)),
             sa.literal(still.everything),
         )

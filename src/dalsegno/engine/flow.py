@@ -132,10 +132,13 @@ class Flow:
         if guard:
             calls, delay = breakers.calls(tx, names[0])
         if known and calls != 0:
-            room: Room = limits.room(tx, names, AHEAD)
+            room: Room = self.room(tx, names)
             if room.calls is not None and (calls is None or room.calls < calls):
                 calls, delay = room.calls, room.delay
         return Gate(guard or bool(known), calls, delay)
+
+    def room(self, tx: Tx, names: Sequence[str]) -> Room:
+        return limits.room(tx, names, AHEAD, self._pulse)
 
     # --- calls of a service -------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ A rate is kept in the limit's own time, which goes on evenly whatever is done to
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
 PRUNE_EVERY = 128
+ENOUGH = 1000
+"""Nobody asks for more calls at once."""
+LIVE = sa.literal_column("NOT permits.released", sa.Boolean)
+"""As the index has it: SQLite compares texts."""
 
 
 class Permit(NamedTuple):
@@ -68,7 +73,7 @@ class Pulse:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def read(self, tx: Tx, row: sa.RowMapping) -> Reading:
-        """The limit's time now. The caller holds the limit's row."""
+        """The limit's time now, of a row just read."""
         now = tx.hot.database_now(tx)
         mono = int(self._clock.monotonic() * 1e6)
         wall = (now - EPOCH) // MICRO
@@ -79,7 +84,8 @@ class Pulse:
             tick = max(row["tick"], seen + mono - then)
         else:
             tick = max(row["tick"], wall + row["skew"])
-        self._seen[row["name"]] = tick, mono
+        if row["host"] != self.host:
+            self._seen.setdefault(row["name"], (tick, mono))
         return Reading(tick, mono, tick - wall, now)
 
 
@@ -95,7 +101,7 @@ def take(
         if row["concurrent"] is not None and _live(tx, row["name"]) >= row["concurrent"]:
             return Denied(row["name"], "concurrent", None)
         if row["rate"] is not None:
-            opens = _opens(tx, row)
+            opens = _opens_at(tx, row)
             if opens is None or reading.tick < opens:
                 return Denied(row["name"], "rate", None if opens is None else (opens - reading.tick) / 1e6)
         readings.append(reading)
@@ -126,12 +132,12 @@ def give_back_of_items(tx: Tx, process_id: int, item_ids: Sequence[int]) -> None
     """Whatever this process holds for these items."""
     tx.conn.execute(
         sa.update(permits)
-        .where(permits.c.released.is_(False), permits.c.process_id == process_id, permits.c.item_id.in_(item_ids))
+        .where(LIVE, permits.c.process_id == process_id, permits.c.item_id.in_(item_ids))
         .values(released=True)
     )
 
 
-_DEAD = sa.and_(permits.c.released.is_(False), permits.c.process_id.not_in(sa.select(processes.c.id)))
+_DEAD = sa.and_(LIVE, permits.c.process_id.not_in(sa.select(processes.c.id)))
 
 
 def has_dead(tx: Tx) -> bool:
@@ -143,15 +149,14 @@ def give_back_of_the_dead(tx: Tx) -> None:
     tx.conn.execute(sa.update(permits).where(_DEAD).values(released=True))
 
 
-def room(tx: Tx, names: Collection[str], ahead: float = 0.0) -> Room:
-    """How many calls all limits among `names` would let begin now, or within `ahead` seconds. Promises nothing."""
-    found = tx.rows(sa.select(limits).where(limits.c.name.in_(sorted(names))))
-    if not found:
-        return Room(None)
-    wall = (tx.hot.database_now(tx) - EPOCH) // MICRO
+def room(tx: Tx, names: Collection[str], ahead: float = 0.0, pulse: Pulse | None = None) -> Room:
+    """How many calls all limits among `names` would let begin now, or within `ahead` seconds. Promises nothing.
+
+    It says at most `ENOUGH`, so that a great rate costs no more than a small one.
+    """
     least = Room(None)
-    for row in found:
-        each = _room(tx, row, max(wall + row["skew"], row["tick"]), ahead)
+    for row in tx.rows(sa.select(limits).where(limits.c.name.in_(sorted(names)))):
+        each = _room(tx, row, (pulse or Pulse(SystemClock())).read(tx, row).tick, ahead)
         if each.calls is not None and (least.calls is None or each.calls < least.calls):
             least = each
     return least
@@ -163,29 +168,31 @@ def _room(tx: Tx, row: sa.RowMapping, tick: int, ahead: float) -> Room:
         calls = max(0, row["concurrent"] - _live(tx, row["name"]))
     if calls == 0 or row["rate"] is None:
         return Room(calls)
-    since = tick + int((ahead - row["window"]) * 1e6)
-    used = tx.conn.execute(
-        sa.select(sa.func.count()).where(
-            permits.c.name == row["name"], permits.c.number > row["granted"] - row["rate"], permits.c.tick > since
-        )
-    ).scalar_one()
-    opens = _opens(tx, row)
-    left = row["rate"] - used if opens is None or opens <= tick + int(ahead * 1e6) else 0
-    if left <= 0:
-        return Room(0, None if opens is None else max(0.0, (opens - tick) / 1e6))
-    return Room(left if calls is None else min(calls, left))
+    soon = tick + int(ahead * 1e6)
+    most = min(row["rate"], ENOUGH if calls is None else calls)
+    # Permits get free in the order of their numbers, so how many are is found by halving.
+    left = bisect_left(range(1, most + 1), True, key=lambda count: not _opens(tx, row, count, by=soon))
+    if left:
+        return Room(left)
+    opens = _opens_at(tx, row)
+    return Room(0, None if opens is None else max(0.0, (opens - tick) / 1e6))
 
 
 def _live(tx: Tx, name: str) -> int:
-    live = sa.select(sa.func.count()).where(permits.c.name == name, permits.c.released.is_(False))
-    return int(tx.conn.execute(live).scalar_one())
+    return int(tx.conn.execute(sa.select(sa.func.count()).where(permits.c.name == name, LIVE)).scalar_one())
 
 
-def _opens(tx: Tx, row: sa.RowMapping) -> int | None:
-    """The tick from which one more may be granted; None: never. It is one row away, whatever the rate."""
-    if row["rate"] == 0:
+def _opens(tx: Tx, row: sa.RowMapping, count: int, *, by: int) -> bool:
+    """Whether `count` more may be granted by that tick."""
+    opens = _opens_at(tx, row, count)
+    return opens is not None and opens <= by
+
+
+def _opens_at(tx: Tx, row: sa.RowMapping, count: int = 1) -> int | None:
+    """The tick from which `count` more may be granted; None: never. It is one row away, whatever the rate."""
+    if row["rate"] < count:
         return None
-    number = row["granted"] - row["rate"] + 1
+    number = row["granted"] - row["rate"] + count
     if number < 1:
         return 0
     oldest = tx.conn.execute(
@@ -230,7 +237,8 @@ def set_limit(tx: Tx, name: str, limit: Limit, by: str, *, origin: str = "operat
     if tx.insert_new(limits, {"name": name, **values}) is None:
         change = sa.update(limits).where(limits.c.name == name)
         if origin == "service":
-            same = [limits.c[key].is_not_distinct_from(values[key]) for key in ("concurrent", "rate", "window")]
+            declared = ("concurrent", "rate", "window", "concurrent_setting", "rate_setting")
+            same = [limits.c[key].is_not_distinct_from(values[key]) for key in declared]
             change = change.where(limits.c.origin == "service", sa.not_(sa.and_(*same)))
         if not tx.conn.execute(change.values(**values)).rowcount:
             return
@@ -276,7 +284,11 @@ def set_setting(tx: Tx, key: str, value: int, by: str) -> None:
     if tx.insert_new(system_settings, {"key": key, **row}) is None:
         tx.conn.execute(sa.update(system_settings).where(system_settings.c.key == key).values(**row))
     for column, follows in ((limits.c.concurrent, limits.c.concurrent_setting), (limits.c.rate, limits.c.rate_setting)):
-        moved = sa.update(limits).where(follows == key).values({column: value, limits.c.updated_at: tx.now})
+        moved = (
+            sa.update(limits)
+            .where(follows == key)
+            .values({column: value, limits.c.updated_at: tx.now, limits.c.updated_by: by})
+        )
         for name in tx.conn.execute(moved.returning(limits.c.name)).scalars():
             _tell(tx, name)
     tx.hot.insert_events(tx, [Event("setting_changed", by, data={"key": key, "value": value})])

@@ -347,7 +347,10 @@ class PhasedPool(Pool):
                     following = self._begin_turn(turn.phase + 1, item, value)
                     following.suspect = True
                 else:
-                    self._queues[turn.phase + 1].append((item, value))
+                    queue = self._queues[turn.phase + 1]
+                    queue.append((item, value))
+                    if len(queue) > self.capacities[turn.phase + 1]:  # never for longer than this breath
+                        following = self._start_turn(turn.phase + 1)
                 following = following or (None if self._stopping else self._take())
             hungry = here and self._is_hungry(following)
         if (outcome is None and not here) or released:
@@ -420,8 +423,9 @@ class PhasedPool(Pool):
     def _take(self) -> Turn | None:
         """The next turn, if one may start; and somebody else is called if yet another may."""
         phase = self._first_to_start(self._clock.monotonic())
-        if phase is None:
-            return None
+        return None if phase is None else self._start_turn(phase)
+
+    def _start_turn(self, phase: int) -> Turn:
         item, value = self._queues[phase].popleft() if phase else (self.waiting.popleft(), None)
         turn = self._begin_turn(phase, item, value)
         if phase and self._blocked:

@@ -7,19 +7,22 @@ whose time came while everything was down is found at the next start.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from dalsegno.engine import breakers, limits
-from dalsegno.engine.flow import AHEAD
+from dalsegno.engine import breakers
 from dalsegno.engine.looper import Looper
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.hot import Delta
 from dalsegno.store.schema import items, stages, waits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from dalsegno.engine.flow import Flow
+    from dalsegno.engine.limits import Room
     from dalsegno.store.store import Store, Tx
 
 WATCHDOG = 60.0
@@ -41,7 +44,8 @@ class Usher(Looper):
         self._flow.catch_up()
         soonest = self._store.write("breakers.watch", breakers.watch)
         names = self._store.read(lines)
-        waits_left = [self._store.write("usher", lambda tx, name=name: call_back(tx, name)) for name in names]  # type: ignore[misc]
+        calls = [partial(call_back, name=name, room_of=self._flow.room) for name in names]
+        waits_left = [self._store.write("usher", call) for call in calls]
         delays = [WATCHDOG, *(delay for delay in (soonest, *waits_left) if delay is not None)]
         if names:
             delays.append(self._store.poll_seconds)
@@ -65,7 +69,7 @@ def lines(tx: Tx) -> list[str]:
     return [str(name) for name in tx.conn.execute(_LINES).scalars()]
 
 
-def call_back(tx: Tx, name: str) -> float | None:
+def call_back(tx: Tx, name: str, room_of: Callable[[Tx, Sequence[str]], Room]) -> float | None:
     """As many items as the limit has room for become ready again, in the global order.
 
     Returns the seconds until there is room again, where a clock decides that; 0: call again, there is more.
@@ -76,7 +80,7 @@ def call_back(tx: Tx, name: str) -> float | None:
     called = tx.conn.execute(on_the_way).scalar_one()
     can, delay = breakers.calls(tx, name)
     if can != 0:
-        room = limits.room(tx, (name,), AHEAD)
+        room = room_of(tx, (name,))
         if room.calls is not None and (can is None or room.calls < can):
             can, delay = room.calls, room.delay
     if can == 0:
