@@ -24,6 +24,7 @@ from dalsegno.engine.service import Phase, phased
 from dalsegno.insight.workers import transfer_totals
 from dalsegno.model.limit import Limit
 from dalsegno.store.schema import leases, permits, workers
+from tests.cli.tool import say
 from tests.helpers import (
     SWIFT,
     ask,
@@ -235,10 +236,14 @@ def test_resolvers_feed_transfers_and_every_item_goes_through_once(store: Store)
 
 @one_database
 def test_three_phases_follow_one_another(store: Store) -> None:
+    seen: list[tuple[int, ...]] = []
+
     def first(item: Item) -> list[str]:
+        seen.append(tuple(pool.handed()))
         return ["first"]
 
     def second(item: Item, so_far: list[str]) -> list[str]:
+        seen.append(tuple(pool.handed()))
         return [*so_far, "second"]
 
     async def third(item: Item, so_far: list[str]) -> list[str]:
@@ -246,9 +251,14 @@ def test_three_phases_follow_one_another(store: Store) -> None:
         return [*so_far, "third"]
 
     service = phased(WORK, [Phase("find", first), Phase("check", second), Phase("fetch", third)], workers=5)
-    job = submit(store, one_step(WORK), items=keys(100)).job_id
-    assert run_job(store, [service], job) == "completed"
+    job = submit(store, one_step(WORK), items=keys(300)).job_id
+    engine = Engine(store, [service], SWIFT)
+    pool = pool_of(engine)
+    with engine:
+        assert wait_for_job(store, job) == "completed"
     assert all(row["result"] == ["first", "second", "third"] for row in items_of(store, job))
+    assert pool.capacities == (0, 2, 6)
+    assert all(waiting <= most for line in seen for waiting, most in zip(line, pool.capacities, strict=True))
 
 
 @one_database
@@ -756,7 +766,7 @@ def rows_of(store: Store) -> dict[str, sa.RowMapping]:
     return {row["name"]: row for row in every(store, sa.select(workers))}
 
 
-def test_worker_rows_show_families_and_transfer_figures(store: Store) -> None:
+def test_worker_rows_show_families_and_transfer_figures(store: Store, database_url: str) -> None:
     leave, sizes = threading.Event(), iter(range(1_000, 10**9, 1_000))
 
     def find(item: Item) -> str:
@@ -792,6 +802,10 @@ def test_worker_rows_show_families_and_transfer_figures(store: Store) -> None:
         totals = store.read(transfer_totals)
         assert totals.workers == 1
         assert totals.speed > 0
+        shown = say("workers", "--database", database_url).out
+        assert "MB/s" in shown
+        assert "25%" in shown
+        assert "1 transferring" in shown
         wait_until(lambda: item_of(store, job, "k00001")["phase"] == "download", "the item's phase")
         leave.set()
         wait_for_job(store, job)
