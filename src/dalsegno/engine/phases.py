@@ -171,8 +171,9 @@ class PhasedPool(Pool):
         with self._ready:
             self._call_another()  # time alone can have shown that more resolvers are needed
             now = self._clock.monotonic()
-            free = self._most_resolvers(now) - self._resolving()
             resolve, transfer = self._seconds(now)
+            queued = sum(map(len, self._queues))
+            free = self.rule.resolvers(self._busy[-1], queued, resolve, transfer) - self._resolving()
             # Before anything is measured, what runs already takes at least as long as it does.
             resolve = resolve or max(FIRST_GUESS, *(pace.age(now) for pace in self._paces[:-1]))
             ahead = min(MOST_AHEAD, int(AHEAD * self.rule.per_second(resolve, transfer or FIRST_GUESS)))
@@ -404,25 +405,27 @@ class PhasedPool(Pool):
         earlier = [pace.seconds(now) for pace in self._paces[:-1]]
         return sum(earlier) if all(earlier) else 0.0, self._paces[-1].seconds(now)
 
-    def _most_resolvers(self, now: float) -> int:
-        return self.rule.resolvers(self._busy[self._last], sum(map(len, self._queues)), *self._seconds(now))
+    def _may_resolve(self) -> bool:
+        seconds = self._seconds(self._clock.monotonic())
+        return self._resolving() < self.rule.resolvers(self._busy[-1], sum(map(len, self._queues)), *seconds)
 
-    def _may_start(self, phase: int, now: float) -> bool:
-        if phase == 0:
-            return bool(self.waiting) and self._resolving() < self._most_resolvers(now)
-        if not self._queues[phase] or sum(self._busy) >= self.rule.places:
+    def _may_go_on(self, phase: int) -> bool:
+        if sum(self._busy) >= self.rule.places:
             return False
         if phase == self._last:
             return self._busy[phase] < self.rule.transfers - self._heirs
         return self._resolving() < self.rule.most
 
-    def _first_to_start(self, now: float) -> int | None:
+    def _first_to_start(self) -> int | None:
         """Downstream first: what is resolved is worth more than what is not."""
-        return next((phase for phase in range(self._last, -1, -1) if self._may_start(phase, now)), None)
+        for phase in range(self._last, 0, -1):
+            if self._queues[phase] and self._may_go_on(phase):
+                return phase
+        return 0 if self.waiting and self._may_resolve() else None
 
     def _take(self) -> Turn | None:
         """The next turn, if one may start; and somebody else is called if yet another may."""
-        phase = self._first_to_start(self._clock.monotonic())
+        phase = self._first_to_start()
         return None if phase is None else self._start_turn(phase)
 
     def _start_turn(self, phase: int) -> Turn:
@@ -465,7 +468,7 @@ class PhasedPool(Pool):
         only quarrel over short turns."""
         if self._called is not None or self._stopping or (not self._idle and self._hands >= self.rule.places):
             return
-        if self._first_to_start(self._clock.monotonic()) is None:
+        if self._first_to_start() is None:
             return
         if self._idle:
             self._called = self._idle.pop()
@@ -482,7 +485,7 @@ class PhasedPool(Pool):
         if turn is not None and turn.phase == 0:
             hungry = len(self.waiting) <= self._low
         else:
-            hungry = not self.waiting and self._resolving() < self._most_resolvers(self._clock.monotonic())
+            hungry = not self.waiting and self._may_resolve()
         self._asked = self._asked or hungry
         return hungry
 
