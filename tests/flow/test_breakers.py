@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Breaker, Engine, Item, ProviderError, Service, Store, service, submit
+from dalsegno import Breaker, Engine, Item, Phase, ProviderError, Service, Store, phased, service, submit
 from dalsegno.clock import ManualClock
 from dalsegno.engine import breakers
 from dalsegno.engine.rescuer import rescue_all
@@ -386,3 +386,32 @@ def test_a_banned_source_stops_only_what_needs_it(timed: Store, clock: ManualClo
         assert wait_for_job(timed, job) == "completed"
     assert not every(timed, sa.select(waits))
     assert_sound(timed, job)
+
+
+def test_a_probe_made_of_phases_is_handed_on_and_speaks_only_at_its_end(store: Store) -> None:
+    """While it resolves the breaker lets nobody in; that must not be taken for a reason to give the probe back."""
+    resolving, resolved, downloading, downloaded = (threading.Event() for _ in range(4))
+
+    def find(_: Item) -> str:
+        resolving.set()
+        assert resolved.wait(30)
+        return "found"
+
+    def fetch(_: Item, __: str) -> None:
+        downloading.set()
+        assert downloaded.wait(30)
+
+    work = phased("work", [Phase("resolve", find), Phase("download", fetch)], workers=3, breaker=Breaker())
+    store.write("test", lambda tx: breakers.trip(tx, NAME, "film night", "nas"))
+    store.write("test", lambda tx: breakers.probe(tx, NAME, "nas"))
+    job = submit(store, one_step(), items=keys(4)).job_id
+    with Engine(store, [work], SWIFT) as engine:
+        assert resolving.wait(30)
+        for _ in range(5):
+            engine._claimer._take_back_closed()
+        resolved.set()
+        assert downloading.wait(30)
+        assert state_of(store) == "half_open"
+        downloaded.set()
+        assert wait_for_job(store, job) == "completed"
+    assert "item_returned" not in types_of(store, job_id=job)

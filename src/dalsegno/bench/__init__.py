@@ -1,1 +1,1 @@
-"""Measurements anyone can repeat: `dalsegno bench engine`, `claim` and `pools`."""
+"""Measurements anyone can repeat: `dalsegno bench engine`, `claim`, `limits` and `pools`."""

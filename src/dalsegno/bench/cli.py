@@ -94,3 +94,27 @@ def pools(
         return
     for name in ("mixed", "fixed", "elastic_equal", "elastic", "limit"):
         typer.echo(f"{name:<14}{figures[f'{name}_per_s']:>9,.2f} items/s")
+
+
+@app.command()
+def limits(
+    database: Database,
+    rate: Annotated[int, typer.Option(min=1, help="Calls that may begin within the window.")] = 50,
+    window: Annotated[float, typer.Option(min=0.1, help="Seconds of the sliding window.")] = 1.0,
+    workers: Annotated[int, typer.Option(min=1, help="Workers that want a permit.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """The share of an allowed rate that a backlog uses, over ten windows."""
+    from dalsegno.bench.limits import measure  # noqa: PLC0415
+    from dalsegno.store.open import open_store  # noqa: PLC0415
+
+    store = open_store(database)
+    try:
+        figures = measure(store, rate, window, workers=workers)
+    finally:
+        store.close()
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    typer.echo(f"used     {figures['utilisation']:>9.2%} of the rate, {figures['granted']:,} permits")
+    typer.echo(f"at most  {figures['most_in_a_window']:>9,} in any window of {window:g} s; {rate:,} are allowed")

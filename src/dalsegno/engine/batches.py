@@ -132,11 +132,6 @@ class BatchPool(Pool):
                 self._hungry()
         self._threads.pop(name, None)
 
-    def _wait_written(self, item: Item) -> None:
-        """The next suspect may kill us: what became of this one must be safe by then, or that death would count."""
-        while not item.settled and not self._stopping:
-            time.sleep(0.005)
-
     def _take(self, name: str, batch: list[Item]) -> None:
         now = self._clock.now()  # of this call: the halves of a failed one have their whole timeout again
         for item in batch:

@@ -141,22 +141,27 @@ class Claimer(Looper):
             del self._infos[stage_id]  # a resumed job may come with other settings: read them again
         if not in_hand:
             return
-        closed, canceled = self._store.read(lambda tx: self._closed(tx, in_hand))
+        closed, canceled, shut = self._store.read(lambda tx: self._closed(tx, in_hand))
         for stage_id in closed:
             self._infos.pop(stage_id, None)  # the same, where an item of it is still running
         if canceled:
             self._settler.cancel(canceled)
-        if closed or self.draining:
+
+        def unwanted(item: Item) -> bool:
+            # Behind an open breaker nothing begins; a call that was let in goes on, a probe above all.
+            return self.draining or item.stage.id in closed or (item.stage.service in shut and item.entry is None)
+
+        if closed or shut or self.draining:
             for pool in self._pools.values():
-                for item in pool.take_back(lambda item: self.draining or item.stage.id in closed):
+                for item in pool.take_back(unwanted):
                     self._settler.put(item, Release("paused" if not self.draining else "shutting down"))
 
-    def _closed(self, tx: Tx, in_hand: set[int]) -> tuple[set[int], set[int]]:
-        """Of these stages, those from which nothing more may begin, and those whose job is being canceled."""
+    def _closed(self, tx: Tx, in_hand: set[int]) -> tuple[set[int], set[int], set[str]]:
+        """Of these stages those from which nothing more may begin and those whose job is canceled; shut services."""
         still = held(tx)
         closed = sa.or_(
             stages.c.open.is_(False),
-            stages.c.service.in_(sorted(still.services | breakers.shut_services(tx))),
+            stages.c.service.in_(sorted(still.services)),
             jobs.c.lane.in_(sorted(still.lanes)),
             sa.literal(still.everything),
         )
@@ -166,7 +171,7 @@ class Claimer(Looper):
             .where(stages.c.id.in_(in_hand), sa.or_(closed, jobs.c.cancel_requested_at.is_not(None)))
         )
         canceled = {row["id"] for row in rows if row["cancel_requested_at"] is not None}
-        return {row["id"] for row in rows if row["closed"]}, canceled
+        return {row["id"] for row in rows if row["closed"]}, canceled, breakers.shut_services(tx)
 
     def _give_back_unknown(self) -> None:
         """Leases that the database says are ours and that we know nothing of: a claim whose answer was lost."""

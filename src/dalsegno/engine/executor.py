@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -181,13 +182,17 @@ class Pool:
             item.started_at = clock.now()
             start = clock.monotonic()
             outcome = self._enter([item]) or self._attempt(item)
-            if suspect:
-                self._alone.release()
             with self._ending:
-                if running.get(name) is not item:
-                    return  # timed out and replaced: the settler has spoken for this item
-                del running[name]
-            settle(item, outcome)
+                ours = running.get(name) is item
+                if ours:
+                    del running[name]
+            if ours:
+                settle(item, outcome)
+            if suspect:
+                self._wait_written(item)
+                self._alone.release()
+            if not ours:
+                return  # timed out and replaced: the settler has spoken for this item
             self.processed += 1
             if isinstance(outcome, Retry):
                 self.errors += 1
@@ -204,6 +209,11 @@ class Pool:
             if self._stopping:
                 return False
         return True
+
+    def _wait_written(self, item: Item) -> None:
+        """The next suspect may kill us: what became of this one must be safe by then, or that death would count."""
+        while not item.settled and not self._stopping:
+            time.sleep(0.005)
 
     def _enter(self, items: Sequence[Item]) -> Outcome | None:
         """Before a call with these items; an outcome means that they do not run now.
@@ -225,6 +235,11 @@ class Pool:
         if self.flow is None or (error is None and items[0].entry is None):
             return None
         return self.flow.leave(self.service, items, error)
+
+    def _withdraw(self, items: Sequence[Item]) -> None:
+        """Their call was let in and ends without having come to anything."""
+        if self.flow is not None and items[0].entry is not None:
+            self.flow.withdraw(items)
 
     def _attempt(self, item: Item) -> Outcome:
         token = current_item.set(item)

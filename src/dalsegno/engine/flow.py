@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -20,6 +19,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine import breakers, limits
 from dalsegno.engine.breakers import Shut, Way
+from dalsegno.engine.desk import Ask, Desk
 from dalsegno.engine.item import Item, storable
 from dalsegno.engine.limits import Denied, Permit, Pulse, Room
 from dalsegno.errors import DalSegnoError, InputInvalid
@@ -37,8 +37,6 @@ logger = logging.getLogger("dalsegno.engine")
 
 PATIENCE = 2.0
 """Seconds a worker waits for a permit before its item goes back in line."""
-LOOK = 0.05
-"""Seconds between two looks at a limit whose next free place no clock can tell."""
 AHEAD = 1.0
 """Claims come this many seconds before their permits: the worker is there when one gets free."""
 NUDGE = 5.0
@@ -84,20 +82,17 @@ class Flow:
         self._node = node
         self._process_id = process_id
         self._pulse = Pulse(store.clock)
-        self._moved = threading.Condition()
-        self._moves = 0
-        self._stop = threading.Event()
-        self._heads: dict[str, threading.Lock] = {}
+        self._desks: dict[tuple[str, ...], Desk] = {}
+        self._making = threading.Lock()
+        self._stopped = False
         self._unsaid: deque[Callable[[Tx], None]] = deque()
-
-    @property
-    def stopping(self) -> bool:
-        return self._stop.is_set()
 
     def stop(self) -> None:
         """Nobody waits for a permit any more."""
-        self._stop.set()
-        self.moved()
+        with self._making:
+            self._stopped = True
+            for desk in self._desks.values():
+                desk.close()
 
     def declare(self, services: Iterable[Service]) -> None:
         """The limits that services come with, where no operator has said otherwise."""
@@ -112,9 +107,8 @@ class Flow:
 
     def moved(self) -> None:
         """Some limit or breaker may have room: whoever waits looks again."""
-        with self._moved:
-            self._moves += 1
-            self._moved.notify_all()
+        for desk in list(self._desks.values()):
+            desk.moved()
 
     # --- claims -------------------------------------------------------------------------------
 
@@ -144,34 +138,17 @@ class Flow:
 
     def enter(self, service: Service, items: Sequence[Item]) -> Outcome | None:
         """One call with these items. None: go on; they have begun. Otherwise what becomes of them instead."""
-        names = (f"service:{service.name}", f"node:{self._node}")
         for item in items:
             item.started_at = None  # it waits for its permit: neither begun nor late yet
-
-        def work(tx: Tx) -> tuple[Entry, set[int]] | Denied | Shut:
-            entry = self._let_in(tx, names, names[0], items[0].id)
-            if not isinstance(entry, Entry):
-                return entry
-            now = self._store.clock.now()
-            rows = [(item.id, item.claimed.lease, now, item.worker) for item in items if not item.begun]
-            begun = tx.hot.begin(tx, rows) | {item.id for item in items if item.begun and not item.lost}
-            for item in items:
-                item.started_at = now
-            return entry, begun
-
-        answer = self._patiently(names[0], work, items)
+        answer = self._desk((f"service:{service.name}", f"node:{self._node}"), begins=True).ask(items, PATIENCE)
         if isinstance(answer, Shut):
             return Release(f"breaker {answer.name}: {answer.reason}")
         if isinstance(answer, Denied):
             return Release(f"limit {answer.name} has no room")
-        entry, begun = answer
         for item in items:
-            item.begun = True
-            item.entry = entry
-            if item.id not in begun:
-                item.lost = item.cancelled = True
-        if not begun:  # whatever we say of them is refused
-            self._later("permit.return", lambda tx: self._end(tx, entry))
+            item.entry = answer
+        if all(item.lost for item in items):  # whatever we say of them is refused
+            self._later(lambda tx: self._end(tx, answer))
             return Done()
         return None
 
@@ -190,27 +167,77 @@ class Flow:
         if entry is None:
             return outcome
         if outcome is not None:
-            self._later("permit.return", lambda tx: self._end(tx, entry))
+            self._later(lambda tx: self._end(tx, entry))
             return outcome
         policy = service.breaker or Breaker()
         trouble = error if service.breaker is not None else None  # without a breaker every failure is the item's own
-        judged = self._later("permit.return", lambda tx: self._report(tx, entry, policy, trouble))
+        judged = self._later(lambda tx: self._report(tx, entry, policy, trouble))
         if isinstance(judged, Shut):
             return Release(f"breaker {judged.name}: {judged.reason}")
         return self._nudge(judged.reason) if isinstance(judged, Trip) else None
 
+    def withdraw(self, items: Sequence[Item]) -> None:
+        """The call ends without a word about the other side: its items are given back before it came to anything."""
+        entry: Entry | None = items[0].entry
+        for item in items:
+            item.entry = None
+        if entry is not None:
+            self._later(lambda tx: self._end(tx, entry))
+
     def _nudge(self, reason: str) -> Throttled:
         return Throttled(self._store.clock.now() + timedelta(seconds=NUDGE), reason, counts=True)
 
-    def _let_in(self, tx: Tx, names: Sequence[str], breaker: str, item_id: int | None) -> Entry | Denied | Shut:
-        way = breakers.enter(tx, breaker, self._process_id(), item_id)
+    def _desk(self, names: tuple[str, ...], *, begins: bool) -> Desk:
+        with self._making:
+            if names not in self._desks:
+                self._desks[names] = Desk(names[0], partial(self._serve, names, begins))
+                if self._stopped:
+                    self._desks[names].close()
+            return self._desks[names]
+
+    def _serve(self, names: tuple[str, ...], begins: bool, asks: list[Ask]) -> Denied | None:
+        """Let in as many as the breaker and all limits allow."""
+        try:
+            now, entries, begun, refused = self._store.write("permit", lambda tx: self._let_in(tx, names, begins, asks))
+        except BaseException:  # they may have been let in all the same
+            ids = [item.id for ask in asks for item in ask.items]
+            self._unsaid.append(lambda tx: self._disown(tx, ids))
+            raise
+        for ask, entry in zip(asks, entries, strict=False):
+            if begins:
+                for item in ask.items:
+                    item.started_at = now
+                    item.lost = item.cancelled = item.lost or (not item.begun and item.id not in begun)
+                    item.begun = True
+            ask.answer = entry
+        if isinstance(refused, Shut):
+            for ask in asks[len(entries) :]:
+                ask.answer = refused
+            return None
+        return refused
+
+    def _let_in(
+        self, tx: Tx, names: tuple[str, ...], begins: bool, asks: list[Ask]
+    ) -> tuple[datetime, list[Entry], set[int], Denied | Shut | None]:
+        now = self._store.clock.now()
+        first = [ask.items[0].id for ask in asks]
+        way = breakers.enter(tx, names[0], self._process_id(), first[0])
         if isinstance(way, Shut):
-            return way
-        taken = limits.take(tx, self._pulse, names, self._process_id(), item_id)
-        if isinstance(taken, Denied):
-            breakers.came_to_nothing(tx, breaker, way)
-            return taken
-        return Entry(taken, breaker, way)
+            return now, [], set(), way
+        taken, refused = limits.take_some(tx, self._pulse, names, self._process_id(), first[:1] if way.probe else first)
+        if not taken:
+            breakers.came_to_nothing(tx, names[0], way)
+        entries = [Entry(permits, names[0], way) for permits in taken]
+        items = [item for ask in asks[: len(entries)] for item in ask.items]
+        begun: set[int] = set()
+        if begins:
+            rows = [(item.id, item.claimed.lease, now, item.worker) for item in items if not item.begun]
+            begun = tx.hot.begin(tx, rows) if rows else begun
+        elif back := [item.id for item in items if item.claimed.lease > 1]:
+            tx.conn.execute(sa.delete(waits).where(waits.c.item_id.in_(back)))
+        if way.probe and entries and len(asks) > 1:
+            return now, entries, begun, Shut(names[0], "a probe is on its way", None)
+        return now, entries, begun, refused
 
     def _end(self, tx: Tx, entry: Entry) -> None:
         """Give back what the call held, with no word about the other side."""
@@ -236,42 +263,6 @@ class Flow:
             for permit in entry.permits:
                 tx.announce(f"work:{permit.name[8:]}" if permit.name.startswith("service:") else "work")
 
-    def _patiently(self, name: str, work: Callable[[Tx], Any], items: Sequence[Item]) -> Any:
-        """Try until it is let in, the breaker is shut, or patience ends.
-
-        One worker at a time asks for one name: a crowd that wakes up for every free place would be in its own way.
-        """
-        deadline = time.monotonic() + PATIENCE
-        head = self._heads.setdefault(name, threading.Lock())
-        if not head.acquire(timeout=PATIENCE):
-            return Denied(name, "line", None)
-        try:
-            while True:
-                seen = self._moves
-                answer = self._ask(work, items)
-                left = deadline - time.monotonic()
-                if not isinstance(answer, Denied) or self.stopping or all(item.cancelled for item in items):
-                    return answer
-                if answer.delay is not None:
-                    if answer.delay > left:
-                        return answer
-                    self._stop.wait(answer.delay)
-                else:
-                    if left <= 0:
-                        return answer
-                    with self._moved:
-                        if seen == self._moves:
-                            self._moved.wait(min(LOOK, left))
-        finally:
-            head.release()
-
-    def _ask(self, work: Callable[[Tx], Any], items: Sequence[Item]) -> Any:
-        try:
-            return self._store.write("permit", work)
-        except BaseException:  # it may have been granted all the same
-            self._unsaid.append(partial(self._disown, item_ids=[item.id for item in items]))
-            raise
-
     # --- calls in the middle of a service's work ----------------------------------------------
 
     def permit(self, item: Item, name: str, policy: Breaker) -> Passage:
@@ -280,13 +271,7 @@ class Flow:
         return Passage(self, item, name, policy)
 
     def pass_in(self, item: Item, name: str) -> Entry:
-        def work(tx: Tx) -> Entry | Denied | Shut:
-            entry = self._let_in(tx, (name,), name, item.id)
-            if isinstance(entry, Entry) and item.claimed.lease > 1:
-                tx.conn.execute(sa.delete(waits).where(waits.c.item_id == item.id))
-            return entry
-
-        answer = self._patiently(name, work, [item])
+        answer = self._desk((name,), begins=False).ask([item], PATIENCE)
         if isinstance(answer, Shut):
             raise MustWait(name, f"breaker open: {answer.reason}")
         if isinstance(answer, Denied):
@@ -296,9 +281,9 @@ class Flow:
 
     def pass_out(self, name: str, entry: Entry, policy: Breaker, error: BaseException | None) -> None:
         if isinstance(error, MustWait | Troubled | GeneratorExit):
-            self._later("permit.return", lambda tx: self._end(tx, entry))
+            self._later(lambda tx: self._end(tx, entry))
             return
-        judged = self._later("permit.return", lambda tx: self._report(tx, entry, policy, error))
+        judged = self._later(lambda tx: self._report(tx, entry, policy, error))
         if isinstance(judged, Shut):
             raise MustWait(name, f"breaker open: {judged.reason}") from error
         if isinstance(judged, Trip):
@@ -306,10 +291,10 @@ class Flow:
 
     # --- what could not be said ---------------------------------------------------------------
 
-    def _later(self, name: str, work: Callable[[Tx], Any]) -> Any:
+    def _later(self, work: Callable[[Tx], Any]) -> Any:
         """Now if the database answers, else as soon as it does: a permit that is not given back is lost for long."""
         try:
-            return self._store.write(name, work)
+            return self._store.write("permit.return", work)
         except DalSegnoError as error:
             logger.warning("a permit is given back later: %s", error)
             self._unsaid.append(work)

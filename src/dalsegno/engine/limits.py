@@ -5,6 +5,7 @@ A rate is kept in the limit's own time, which goes on evenly whatever is done to
 
 from __future__ import annotations
 
+import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
@@ -42,6 +43,8 @@ class Denied(NamedTuple):
     why: str
     delay: float | None
     """Seconds until one may be free, where the clock alone decides."""
+    as_of: float = 0.0
+    """`time.monotonic()` when it was so."""
 
 
 class Room(NamedTuple):
@@ -93,31 +96,42 @@ def take(
     tx: Tx, pulse: Pulse, names: Collection[str], process_id: int, item_id: int | None = None
 ) -> list[Permit] | Denied:
     """One permit of every limit among `names`, or none of any."""
+    taken, denied = take_some(tx, pulse, names, process_id, [item_id])
+    return taken[0] if denied is None else denied
+
+
+def take_some(
+    tx: Tx, pulse: Pulse, names: Collection[str], process_id: int, item_ids: Sequence[int | None]
+) -> tuple[list[list[Permit]], Denied | None]:
+    """Permits for as many of these calls as all limits among `names` allow, and why the next one got none."""
     rows = tx.rows(sa.select(limits).where(limits.c.name.in_(sorted(names))).order_by(limits.c.name).with_for_update())
-    readings: list[Reading] = []
     rows = [row for row in rows if row["concurrent"] is not None or row["rate"] is not None]
-    for row in rows:
-        reading = pulse.read(tx, row)
-        if row["concurrent"] is not None and _live(tx, row["name"]) >= row["concurrent"]:
-            return Denied(row["name"], "concurrent", None)
-        if row["rate"] is not None:
-            opens = _opens_at(tx, row)
-            if opens is None or reading.tick < opens:
-                return Denied(row["name"], "rate", None if opens is None else (opens - reading.tick) / 1e6)
-        readings.append(reading)
-    granted = [Permit(row["name"], row["granted"] + 1) for row in rows]
-    for permit, reading, row in zip(granted, readings, rows, strict=True):
-        tx.conn.execute(
-            sa.insert(permits).values(
-                **permit._asdict(), tick=reading.tick, granted_at=reading.now, process_id=process_id, item_id=item_id
-            )
-        )
-        values = {"granted": permit.number, "tick": reading.tick, "host": pulse.host, "mono": reading.mono,
-                  "skew": reading.skew}  # fmt: skip
-        if permit.number % PRUNE_EVERY == 0:
-            values |= _prune(tx, row, reading.tick)
-        tx.conn.execute(sa.update(limits).where(limits.c.name == row["name"]).values(**values))
-    return granted
+    count, denied = len(item_ids), None
+    readings = [pulse.read(tx, row) for row in rows]
+    for row, reading in zip(rows, readings, strict=True):
+        if row["concurrent"] is not None and (left := row["concurrent"] - _live(tx, row["name"])) < count:
+            count, denied = max(0, left), Denied(row["name"], "concurrent", None)
+        if row["rate"] is not None and (left := _free_by(tx, row, reading.tick, count)) < count:
+            opens = _opens_at(tx, row, left + 1)
+            delay = None if opens is None else (opens - reading.tick) / 1e6
+            count, denied = left, Denied(row["name"], "rate", delay, time.monotonic())
+    if count:
+        for row, reading in zip(rows, readings, strict=True):
+            _grant(tx, pulse, row, reading, process_id, item_ids[:count])
+    return [[Permit(row["name"], row["granted"] + 1 + n) for row in rows] for n in range(count)], denied
+
+
+def _grant(
+    tx: Tx, pulse: Pulse, row: sa.RowMapping, reading: Reading, process_id: int, item_ids: Sequence[int | None]
+) -> None:
+    common = {"name": row["name"], "tick": reading.tick, "granted_at": reading.now, "process_id": process_id}
+    numbered = enumerate(item_ids, row["granted"] + 1)
+    tx.conn.execute(sa.insert(permits), [{**common, "number": number, "item_id": item} for number, item in numbered])
+    last = row["granted"] + len(item_ids)
+    values = {"granted": last, "tick": reading.tick, "host": pulse.host, "mono": reading.mono, "skew": reading.skew}
+    if last // PRUNE_EVERY > row["granted"] // PRUNE_EVERY:
+        values |= _prune(tx, row, reading.tick)
+    tx.conn.execute(sa.update(limits).where(limits.c.name == row["name"]).values(**values))
 
 
 def give_back(tx: Tx, held: Sequence[Permit]) -> None:
@@ -168,10 +182,7 @@ def _room(tx: Tx, row: sa.RowMapping, tick: int, ahead: float) -> Room:
         calls = max(0, row["concurrent"] - _live(tx, row["name"]))
     if calls == 0 or row["rate"] is None:
         return Room(calls)
-    soon = tick + int(ahead * 1e6)
-    most = min(row["rate"], ENOUGH if calls is None else calls)
-    # Permits get free in the order of their numbers, so how many are is found by halving.
-    left = bisect_left(range(1, most + 1), True, key=lambda count: not _opens(tx, row, count, by=soon))
+    left = _free_by(tx, row, tick + int(ahead * 1e6), ENOUGH if calls is None else calls)
     if left:
         return Room(left)
     opens = _opens_at(tx, row)
@@ -182,10 +193,17 @@ def _live(tx: Tx, name: str) -> int:
     return int(tx.conn.execute(sa.select(sa.func.count()).where(permits.c.name == name, LIVE)).scalar_one())
 
 
-def _opens(tx: Tx, row: sa.RowMapping, count: int, *, by: int) -> bool:
-    """Whether `count` more may be granted by that tick."""
-    opens = _opens_at(tx, row, count)
-    return opens is not None and opens <= by
+def _free_by(tx: Tx, row: sa.RowMapping, tick: int, most: int) -> int:
+    """How many of `most` the rate allows by that tick. They get free in the order of their numbers: find by halving."""
+
+    def is_late(count: int) -> bool:
+        opens = _opens_at(tx, row, count)
+        return opens is None or opens > tick
+
+    most = min(most, row["rate"])
+    if most <= 0 or not is_late(most):
+        return most
+    return bisect_left(range(1, most + 1), True, key=is_late)
 
 
 def _opens_at(tx: Tx, row: sa.RowMapping, count: int = 1) -> int | None:

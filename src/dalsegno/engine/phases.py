@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -204,7 +203,7 @@ class PhasedPool(Pool):
             self._ready.notify_all()
             self._call_another()
         for item in handed:
-            self._leave([item], None)
+            self._withdraw([item])
         return back + handed
 
     def handed(self) -> list[int]:
@@ -300,7 +299,8 @@ class PhasedPool(Pool):
             if refused is not None:
                 return refused, None
         elif item.cancelled:
-            return self._leave([item], None) or Release(f"stopped before {phase.name}"), None
+            self._withdraw([item])
+            return Release(f"stopped before {phase.name}"), None
         item.enter(phase.name, transfers=phase.transfers)
         token = current_item.set(item)
         try:
@@ -321,11 +321,6 @@ class PhasedPool(Pool):
             turn.suspect = turn.started = True
             self.running[turn.name] = turn.item
         return True
-
-    def _wait_written(self, item: Item) -> None:
-        """The next suspect may kill us: what became of this one must be safe by then, or that death would count."""
-        while not item.settled and not self._stopping:
-            time.sleep(0.005)
 
     def _end(self, turn: Turn, outcome: Outcome | None, value: Any) -> tuple[bool, Turn | None]:
         """Give up the place, and take the next turn in the same breath. False: this thread was replaced."""
@@ -355,7 +350,7 @@ class PhasedPool(Pool):
                 following = following or (None if self._stopping else self._take())
             hungry = here and self._is_hungry(following)
         if (outcome is None and not here) or released:
-            self._leave([item], None)
+            self._withdraw([item])
         if here and outcome is not None:
             self._settle(item, outcome)
         if turn.suspect and not (here and outcome is None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -132,11 +133,13 @@ def phased(
 
     def one_after_the_other(item: Item) -> Any:
         """For one worker, and for tests: the same phases without pools."""
-        value = pools[0].run(item) if pools else None
-        for phase in pools[1:]:
+        value: Any = None
+        for number, phase in enumerate(pools):
+            value = phase.run(item, value) if number else phase.run(item)
+            if inspect.iscoroutine(value):
+                value = asyncio.run(value)
             if isinstance(value, Outcome):
-                return value
-            value = phase.run(item, value)
+                break
         return value
 
     return Service(name, one_after_the_other, workers, phases=pools, limit=limit, breaker=breaker)
