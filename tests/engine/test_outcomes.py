@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -370,3 +371,15 @@ def test_a_mixed_run_leaves_a_legal_trail_for_every_item(store: Store) -> None:
     job = submit(store, chain("mixed", "mixed", follow="each", max_attempts=2), items=keys(40)).job_id
     assert run_job(store, [mixed, work], job) == "completed_with_errors"
     assert_sound(store, job)
+
+
+def test_a_stored_error_shows_no_secret(store: Store) -> None:
+    @service("work")
+    def work(item: Item) -> None:
+        raise ValueError("GET https://nas:hunter2@library failed")
+
+    job = submit(store, one_step(max_attempts=1), items=keys(1)).job_id
+    run_job(store, [work], job, options=replace(SWIFT, secrets=("hunter2",)))
+    message = items_of(store, job)[0]["error_message"]
+    assert "hunter2" not in message
+    assert "https://nas:***@library" in message

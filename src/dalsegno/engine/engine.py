@@ -74,10 +74,9 @@ class Engine:
         self.pools: dict[str, Pool] = {}
         self._heart = Heart(store, self.options.node, dict(self.options.labels), self.options.lease_seconds, self._died)
         self._roster = Roster(store, self.pools, self._process_id)
-        self._settler = Settler(
-            store, self.pools, self._loop, Rules(self.options.backoff), _pause_by_service, self._roster.report
-        )
-        self._flow = Flow(store, self.options.node, self._process_id)
+        rules = Rules(self.options.backoff, secrets=self.options.secrets)
+        self._settler = Settler(store, self.pools, self._loop, rules, _pause_by_service, self._roster.report)
+        self._flow = Flow(store, self.options.node, self._process_id, self.options.secrets)
         self._usher = Usher(store, self._flow)
         self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)

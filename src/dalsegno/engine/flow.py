@@ -22,6 +22,7 @@ from dalsegno.engine.breakers import Shut, Way
 from dalsegno.engine.desk import Ask, Desk
 from dalsegno.engine.item import Item, storable
 from dalsegno.engine.limits import Denied, Permit, Pulse, Room
+from dalsegno.engine.logbridge import masked
 from dalsegno.errors import DalSegnoError, InputInvalid
 from dalsegno.model.breaker import Breaker, Trip
 from dalsegno.model.outcome import Done, Outcome, Release, Throttled, Wait
@@ -60,6 +61,15 @@ class Troubled(BaseException):
         self.reason = reason
 
 
+# Asked by every claim, so it is one small statement where nothing limits the service.
+_service: sa.BindParameter[str] = sa.bindparam("service")
+_node: sa.BindParameter[str] = sa.bindparam("node")
+_KNOWN = sa.select(
+    sa.exists(sa.select(limit_rows.c.name).where(limit_rows.c.name.in_([_service, _node]))),
+    sa.exists(sa.select(breaker_rows.c.name).where(breaker_rows.c.name == _service)),
+)
+
+
 class Gate(NamedTuple):
     """What the limits and the breaker of a service say to its claims."""
 
@@ -77,10 +87,11 @@ class Entry(NamedTuple):
 
 
 class Flow:
-    def __init__(self, store: Store, node: str, process_id: Callable[[], int]) -> None:
+    def __init__(self, store: Store, node: str, process_id: Callable[[], int], secrets: tuple[str, ...] = ()) -> None:
         self._store = store
         self._node = node
         self._process_id = process_id
+        self._secrets = secrets
         self._pulse = Pulse(store.clock)
         self._desks: dict[tuple[str, ...], Desk] = {}
         self._making = threading.Lock()
@@ -114,22 +125,16 @@ class Flow:
 
     def gate(self, tx: Tx, service: Service) -> Gate:
         names = (f"service:{service.name}", f"node:{self._node}")
-        known = tx.conn.execute(
-            sa.select(sa.func.count()).select_from(limit_rows).where(limit_rows.c.name.in_(names))
-        ).scalar_one()
+        limited, broken = tx.conn.execute(_KNOWN, {"service": names[0], "node": names[1]}).one()
         calls: int | None = None
         delay: float | None = None
-        guard = service.breaker is not None
-        if not guard:
-            has = sa.select(breaker_rows.c.name).where(breaker_rows.c.name == names[0])
-            guard = tx.conn.execute(has).scalar() is not None
-        if guard:
+        if broken:
             calls, delay = breakers.calls(tx, names[0])
-        if known and calls != 0:
+        if limited and calls != 0:
             room: Room = self.room(tx, names)
             if room.calls is not None and (calls is None or room.calls < calls):
                 calls, delay = room.calls, room.delay
-        return Gate(guard or bool(known), calls, delay)
+        return Gate(bool(limited or broken or service.breaker is not None), calls, delay)
 
     def room(self, tx: Tx, names: Sequence[str]) -> Room:
         return limits.room(tx, names, AHEAD, self._pulse)
@@ -249,7 +254,7 @@ class Flow:
         judged: Shut | Trip | None = None
         if entry.breaker is not None and entry.way is not None:
             if error is not None:
-                text = storable(f"{type(error).__name__}: {error}")[:4000]
+                text = storable(masked(f"{type(error).__name__}: {error}", self._secrets))[:4000]
                 judged = breakers.went_badly(tx, entry.breaker, entry.way, policy, error, text)
             elif entry.way.probe or entry.way.failures:
                 breakers.went_well(tx, entry.breaker, entry.way)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.engine.item import storable
+from dalsegno.engine.logbridge import masked
 from dalsegno.engine.submit import to_json
 from dalsegno.errors import DalSegnoError
 from dalsegno.model.backoff import Backoff
@@ -29,6 +30,8 @@ class Rules:
 
     backoff: Backoff = field(default_factory=Backoff)
     rng: random.Random | None = None
+    secrets: tuple[str, ...] = ()
+    """Texts that no stored error may show."""
 
 
 def decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settled:
@@ -69,7 +72,7 @@ def _decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settle
             )
         case Retry(error, code, delay):
             failures = claimed.attempt + 1
-            row = row._replace(attempt=failures, interruptions=0, error_code=code, error_message=_text(error))
+            row = row._replace(attempt=failures, interruptions=0, error_code=code, error_message=_text(error, rules))
             if failures >= item.stage.max_attempts:
                 return row._replace(status=ItemStatus.FAILED, data=json.dumps({"attempt": failures}))
             wait = rules.backoff.delay(failures, rules.rng) if delay is None else delay
@@ -83,7 +86,7 @@ def _decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settle
                 status=ItemStatus.FAILED,
                 attempt=failures,
                 error_code=code,
-                error_message=_text(error),
+                error_message=_text(error, rules),
                 data=json.dumps({"attempt": failures}),
             )
         case Throttled(until, reason, counts):
@@ -96,7 +99,7 @@ def _decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settle
         case Release(reason):
             return row._replace(data=json.dumps({"released": reason}))
         case PauseJob(reason, code):
-            return row._replace(status=ItemStatus.INTERRUPTED, error_code=code, error_message=_text(reason))
+            return row._replace(status=ItemStatus.INTERRUPTED, error_code=code, error_message=_text(reason, rules))
         case Interrupted(reason, code):
             return interrupted(row, reason, code, item.stage.max_interruptions)
 
@@ -127,5 +130,5 @@ def _unfit(result: Any) -> Fail | None:
     return None
 
 
-def _text(error: str) -> str:
-    return storable(str(error))[:4000]
+def _text(error: str, rules: Rules) -> str:
+    return storable(masked(str(error), rules.secrets))[:4000]
