@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     """What this machine offers, for example `gpu=true,zone=eu`."""
     max_concurrency: Annotated[dict[str, PositiveInt], NoDecode] = Field(default_factory=dict)
     """From MAX_CONCURRENCY_<SERVICE>; the names as written there, in small letters."""
+    resolve_workers_max: PositiveInt | None = None
+    """Most workers at once before the last phase of a service made of phases; four times its workers unless said."""
     backoff_base_sec: float = Field(default=15.0, gt=0)
     """Seconds before the first retry; each further one waits twice as long."""
     backoff_cap_sec: float = Field(default=3600.0, gt=0)

@@ -17,12 +17,14 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, EngineOptions, Fail, Item, Service, Skip, Store, Throttled, submit
+from dalsegno.cli.toolbox import Toolbox
 from dalsegno.engine import phases
 from dalsegno.engine.item import Transfer
 from dalsegno.engine.phases import Elastic, Pace, PhasedPool, SerialPool, families, split
 from dalsegno.engine.service import Phase, phased
 from dalsegno.insight.workers import transfer_totals
 from dalsegno.model.limit import Limit
+from dalsegno.settings import Settings
 from dalsegno.store.schema import leases, permits, workers
 from tests.cli.tool import say
 from tests.helpers import (
@@ -873,3 +875,14 @@ def test_a_process_killed_in_each_phase_loses_nothing(
     assert sorted(ran) == keys(8)
     assert {row["attempt"] for row in items_of(store, job)} == {0}
     assert_sound(store, job)
+
+
+@pytest.mark.parametrize(("setting", "most"), [(None, 16), (7, 7)])
+def test_the_cap_is_a_setting_and_four_times_the_workers_without_it(
+    store: Store, setting: int | None, most: int
+) -> None:
+    pair = phased("pair", [Phase("resolve", lambda _: 1), Phase("download", lambda _, __: None)], workers=4)
+    engine = Toolbox([pair], {}).engine(store, Settings(resolve_workers_max=setting))
+    pool = engine.pools["pair"]
+    assert isinstance(pool, PhasedPool)
+    assert pool.rule.most == most

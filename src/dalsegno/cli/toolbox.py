@@ -45,6 +45,7 @@ class Toolbox:
                 raise ServiceUnknown(name=step.service, hint=did_you_mean(step.service, names))
 
     def engine(self, store: Store, settings: Settings) -> Engine:
+        most = settings.resolve_workers_max
         options = EngineOptions(
             node=settings.node_name,
             labels=settings.node_labels,
@@ -52,6 +53,7 @@ class Toolbox:
             drain_seconds=settings.drain_sec,
             backoff=Backoff(settings.backoff_base_sec, settings.backoff_cap_sec),
             concurrency=settings.concurrency([service.name for service in self.services]),
+            phase_workers_max={service.name: most for service in self.services if service.phases and most is not None},
             secrets=settings.secrets(),
         )
         return Engine(store, self.services, options)
