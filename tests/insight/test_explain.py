@@ -301,7 +301,8 @@ def test_a_job_that_is_asked_to_pause_says_what_still_runs(still: Store, process
     job = submitted(still, items=2).job_id
     (item,) = claim(still, process)
     begin(still, [item])
-    change(still, workers, workers.c.name == "work-1", status="busy", job_id=job, item_id=item.id)
+    doing = {"status": "busy", "job_id": job, "stage_id": item.stage_id, "item_id": item.id}
+    change(still, workers, workers.c.name == "work-1", **doing)
     command(still, "pause", job_id=job, payload={"reason": "film night"}, requested_by="anna")
     gate = shut(of_job(still, job), "job_paused")
     assert gate.says == (
@@ -897,7 +898,8 @@ def crowded(store: Store, many: int) -> tuple[int, int]:
         assert low < many - len(rows)
 
     store.write("test", wait)
-    limit(store, "service:work", rate=many, concurrent=10, granted=many)
+    limit(store, "service:work", rate=many, granted=many)
+    limit(store, "node:nas", concurrent=10)
     now = round(datetime.now(UTC).timestamp() * 1e6)
     rows = [
         {"name": "service:work", "number": place, "tick": now - 10**9 + place, "granted_at": store.clock.now(),
