@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Engine, Item, Lane, Step, Store, Workflow, service, submit
+from dalsegno import Breaker, Engine, Item, Lane, Limit, ProviderError, Step, Store, Workflow, service, submit
 from dalsegno.clock import ManualClock
+from dalsegno.engine import flow
+from dalsegno.engine.breakers import probe
 from dalsegno.engine.holds import hold
+from dalsegno.engine.limits import set_limit
+from dalsegno.engine.planner import advance, fail_stage
 from dalsegno.errors import InputInvalid, NotFound
 from dalsegno.insight.explain import (
     ASKED,
@@ -51,6 +55,7 @@ from tests.helpers import (
     chain,
     claim,
     command,
+    every,
     item_of,
     keys,
     named,
@@ -58,7 +63,9 @@ from tests.helpers import (
     settle,
     stage_of,
     status_of,
+    statuses_of,
     submitted,
+    wait_for_job,
     wait_until,
 )
 
@@ -301,8 +308,9 @@ def test_a_job_that_is_asked_to_pause_says_what_still_runs(still: Store, process
     job = submitted(still, items=2).job_id
     (item,) = claim(still, process)
     begin(still, [item])
-    doing = {"status": "busy", "job_id": job, "stage_id": item.stage_id, "item_id": item.id}
-    change(still, workers, workers.c.name == "work-1", **doing)
+    change(
+        still, workers, workers.c.name == "work-1", status="busy", job_id=job, stage_id=item.stage_id, item_id=item.id
+    )
     command(still, "pause", job_id=job, payload={"reason": "film night"}, requested_by="anna")
     gate = shut(of_job(still, job), "job_paused")
     assert gate.says == (
@@ -326,6 +334,18 @@ def test_a_stage_waits_for_the_one_before(still: Store, process: int) -> None:
         assert gate.opens == 'when stage "a" is done (2 items left)'
         assert gate.since == still.clock.now()
         assert gate.data["waits_for"] == [{"key": "a", "status": "running", "left": 2, "total": 3}]
+
+
+def test_a_stage_is_about_to_open(still: Store, process: int) -> None:
+    job = submitted(still, chain("work", "work"), items={"a": keys(1), "b": keys(1)}).job_id
+    settle(still, claim(still, process))
+    change(still, stages, stages.c.id == stage_of(still, job, "b")["id"], status="pending", open=False, claimable=False)
+    for found in (of_job(still, job), of_stage(still, job, "b"), of_item(still, job, "k00001", "b")):
+        gate = shut(found, "depends")
+        assert gate.says.endswith('hat stage "b" depends on is done; it is about to open.')
+        assert (gate.opens, gate.data["reason"]) == ("by itself within 5 s: the engine opens the stage", "opening")
+    still.write("advance", lambda tx: advance(tx, [job]))
+    assert of_stage(still, job, "b").first_closed is None
 
 
 def test_a_stage_that_follows_waits_for_the_next_item(still: Store, process: int) -> None:
@@ -408,6 +428,38 @@ def test_a_failure_closed_the_stage(still: Store, process: int) -> None:
     assert gate.says == f'Item {first.id} failed, and stage "a" stops at a failure: no route to host.'
     assert (gate.opens, gate.since) == (f"dalsegno retry {first.id}", still.clock.now())
     assert gate.data["reason"] == "failure"
+
+
+def test_a_failure_behind_a_thousand_other_troubles_is_not_searched_for(still: Store, process: int) -> None:
+    job = submitted(still, one_step(on_failure="stop"), items=1003).job_id
+    claimed = claim(still, process, 1003)
+    due = still.clock.now() + LATER
+    settle(still, claimed[:1001], "pending", due_at=due, attempt=1, error_code="net")
+    settle(still, claimed[1001:1002], "failed", error_message="no route to host")
+    gate = shut(of_stage(still, job), "stage_stopped")
+    assert gate.says.startswith('An item failed, and stage "a" stops at a failure: ')
+    assert gate.opens == f"dalsegno retry ITEM (dalsegno items {job} --state failed lists them)"
+
+
+def test_a_stage_with_nothing_left_to_do_is_about_to_end(still: Store, process: int) -> None:
+    job = submitted(still, items=1).job_id
+    settle(still, claim(still, process), then=False)
+    for found in (of_job(still, job), of_stage(still, job)):
+        gate = shut(found, "empty")
+        assert gate.says.endswith("t has nothing left to do.")
+        assert gate.opens == "by itself within 5 s: the engine ends the stage"
+    still.write("advance", lambda tx: advance(tx, [job]))
+    shut(of_stage(still, job), "finished")
+
+
+def test_a_job_whose_stages_have_ended_is_about_to_end(still: Store, process: int) -> None:
+    job = submit(still, one_step()).job_id
+    admit(still)
+    still.write("plan", lambda tx: fail_stage(tx, stage_of(still, job), "no such folder"))
+    gate = shut(of_job(still, job), "empty")
+    assert (gate.says, gate.opens) == ("All its stages have ended.", "by itself within 5 s: the engine ends the job")
+    still.write("advance", lambda tx: advance(tx, [job]))
+    assert shut(of_job(still, job), "finished").says == "It failed: no such folder."
 
 
 # --- 11 to 14: the service and the nodes ------------------------------------------------------------
@@ -749,6 +801,8 @@ def test_a_node_says_whether_it_lives(still: Store) -> None:
     assert gate.opens is not None
     assert gate.opens.startswith("start one there: dalsegno agent --services MODULE")
     assert of_node().answer.startswith("No process runs on it, since 10 min ago (")
+    change(still, nodes, nodes.c.name == "nas", awake_state="sleep")
+    assert shut(of_node(), "alive").says == "It is asleep."
 
 
 @pytest.mark.parametrize(
@@ -793,6 +847,153 @@ def test_every_gate_is_documented() -> None:
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(GATES)
     for what in ASKED:
         assert f"dalsegno explain {what} " in page
+
+
+# --- closed by the engine itself ------------------------------------------------------------------------
+
+
+class Door:
+    """A service's calls go in and come out when the test says so."""
+
+    def __init__(self) -> None:
+        self.inside: list[int] = []
+        self._open = threading.Event()
+
+    def __call__(self, item: Item) -> None:
+        self.inside.append(item.id)
+        assert self._open.wait(30)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def test_calls_at_once_meet_a_real_limit(store: Store) -> None:
+    door = Door()
+    work = service("work", workers=4, limit=Limit(concurrent=1))(door)
+    job = submit(store, one_step(), items=keys(6)).job_id
+    with Engine(store, [work], SWIFT):
+        wait_until(lambda: door.inside, "one to be inside")
+        for found in (of_item(store, job, "k00006"), of_service(store)):
+            gate = shut(found, "limit")
+            assert gate.says == f"Limit service:work is used up: 1 of 1 call at once, held by item {door.inside[0]}."
+            assert gate.opens == "by itself, when one of them has ended"
+            assert gate.data["items"] == door.inside
+            assert gate.since is not None
+        assert of_service(store).answer.startswith("It works: 1 item runs now")
+        door.open()
+        assert wait_for_job(store, job) == "completed"
+
+
+def test_calls_in_a_window_meet_a_real_limit(store: Store) -> None:
+    @service("work", workers=2, limit=Limit(rate=2, window=3600))
+    def work(item: Item) -> None:
+        pass
+
+    job = submit(store, one_step(), items=keys(5)).job_id
+    with Engine(store, [work], SWIFT):
+        wait_until(lambda: statuses_of(store, job) == {"succeeded": 2, "pending": 3}, "the rate to be used up")
+        for found in (of_job(store, job), of_item(store, job, "k00005"), of_service(store)):
+            gate = shut(found, "limit")
+            assert "imit service:work is used up: it allows 2 in 1 h." in gate.says
+            assert (gate.data["reason"], gate.data["rate"]) == ("rate", 2)
+            assert gate.since is not None
+            assert gate.until is not None
+            assert 3500 < (gate.until - gate.since).total_seconds() <= 3601
+        store.write("test", lambda tx: set_limit(tx, "service:work", Limit(rate=0), "anna"))
+        opens = shut(of_item(store, job, "k00005"), "limit").opens
+        assert opens is not None
+        assert opens.startswith("dalsegno limit service:work --rate N/min (it is 0")
+        store.write("test", lambda tx: set_limit(tx, "service:work", Limit(rate=100), "anna"))
+        assert wait_for_job(store, job) == "completed"
+
+
+def test_a_service_in_trouble_trips_a_real_breaker(store: Store) -> None:
+    door = Door()
+    troubled = threading.Event()
+    troubled.set()
+
+    @service("work", workers=2, breaker=Breaker())
+    def work(item: Item) -> None:
+        if troubled.is_set():
+            raise ProviderError(429, headers={"Retry-After": "900"})
+        door(item)
+
+    job = submit(store, one_step(), items=keys(5)).job_id
+    with Engine(store, [work], SWIFT):
+        wait_until(lambda: statuses_of(store, job) == {"pending": 5} and not of_service(store).gates[3].says.endswith(
+            "lets calls through."), "the trip")  # fmt: skip
+        for found in (of_job(store, job), of_stage(store, job), of_item(store, job), of_service(store)):
+            gate = shut(found, "breaker")
+            assert (gate.data["reason"], gate.data["kind"], gate.data["by"]) == ("open", "rate_limit", "engine")
+            assert gate.since is not None
+            assert gate.until == gate.since + timedelta(seconds=900)
+            assert gate.opens is not None
+            assert gate.opens.endswith("UTC; or now: dalsegno breaker probe service:work")
+        troubled.clear()
+        store.write("test", lambda tx: probe(tx, "service:work", "anna"))
+        wait_until(lambda: door.inside, "the probe")
+        gate = shut(of_service(store), "breaker")
+        assert gate.data["reason"] == "probing"
+        assert gate.says.endswith(f"; a probe is running (item {door.inside[0]}).")
+        assert len(door.inside) == 1
+        door.open()
+        assert wait_for_job(store, job) == "completed"
+
+
+def test_an_item_waits_in_line_at_a_real_limit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "PATIENCE", 0.05)
+    door = Door()
+
+    @service("work", workers=2)
+    def work(item: Item) -> None:
+        with item.permit("source:qq"):
+            door(item)
+
+    store.write("test", lambda tx: set_limit(tx, "source:qq", Limit(concurrent=1), "anna"))
+    job = submit(store, one_step(), items=keys(4)).job_id
+    with Engine(store, [work], SWIFT):
+        wait_until(lambda: len(every(store, sa.select(waits))) == 3, "three to stand in line")
+        in_line = sorted(row["item_id"] for row in every(store, sa.select(waits)))
+        for before, number in enumerate(in_line):
+            gate = shut(checked(store.read(lambda tx, number=number: explain_item(tx, number))), "waits")  # type: ignore[misc]
+            place = ("it is the first", "1 item is before it", "2 items are before it")[before]
+            assert gate.says == (
+                f"It met source:qq on its way and waits there; {place} in line. "
+                f"Limit source:qq is used up: 1 of 1 call at once, held by item {door.inside[0]}."
+            )
+            assert (gate.data["before"], gate.data["cause"]) == (before, "limit")
+            assert gate.opens == "by itself, when one of them has ended"
+        found = of_stage(store, job)
+        assert [gate.says for gate in found.gates if gate.code == "waits"] == [
+            f"In line: 3 items for source:qq. {gate.says.partition('line. ')[2]}"
+        ]
+        assert found.answer.startswith("It runs now: 1 item runs")
+        door.open()
+        assert wait_for_job(store, job) == "completed"
+
+
+def test_an_item_waits_in_line_at_a_real_breaker(store: Store) -> None:
+    troubled = threading.Event()
+    troubled.set()
+
+    @service("work")
+    def work(item: Item) -> None:
+        with item.permit("source:qq"):
+            if troubled.is_set():
+                raise ProviderError(429, headers={"Retry-After": "900"})
+
+    job = submit(store, one_step(), items=keys(2)).job_id
+    with Engine(store, [work], SWIFT):
+        wait_until(lambda: len(every(store, sa.select(waits))) == 2, "both to stand in line")
+        gate = shut(of_item(store, job, "k00002"), "waits")
+        assert gate.says.startswith("It met source:qq on its way and waits there; 1 item is before it in line. ")
+        assert "Breaker source:qq is open: " in gate.says
+        assert (gate.data["cause"], gate.data["cause_data"]["kind"]) == ("breaker", "rate_limit")
+        assert gate.until is not None
+        assert shut(of_stage(store, job), "waits").until == gate.until
+        troubled.clear()
+        store.write("test", lambda tx: probe(tx, "source:qq", "anna"))
+        assert wait_for_job(store, job) == "completed"
 
 
 # --- a whole life -------------------------------------------------------------------------------------
