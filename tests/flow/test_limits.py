@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -24,6 +25,7 @@ from dalsegno.engine.limits import (
     set_setting,
     setting,
     take,
+    take_some,
 )
 from dalsegno.errors import InputInvalid
 from dalsegno.model.limit import SYSTEM_SETTINGS, parse_rate
@@ -420,3 +422,38 @@ def test_a_held_service_and_a_held_lane_claim_nothing_and_go_on(store: Store) ->
             store.write("test", lambda tx, name=name: release(tx, name, "nas"))  # type: ignore[misc]
             assert wait_for_job(store, job) == "completed"
     assert crowd.calls == 9
+
+
+def test_a_permit_is_granted_without_a_walk_over_those_already_granted(
+    sqlite_url: str, stores: Callable[..., Store]
+) -> None:
+    """Counted in steps of SQLite's machine: the same with a hundred and with ten thousand in the window."""
+    store = stores(sqlite_url)
+    process, pulse = register(store), Pulse(store.clock)
+    steps: dict[int, int] = {}
+    store.write("test", lambda tx: set_limit(tx, "a", Limit(rate=1_000_000, window=3600, concurrent=50_000), "test"))
+
+    def fill(tx: Any, count: int) -> None:
+        taken, _ = take_some(tx, pulse, ["a"], process, [None] * count)
+        tx.conn.execute(sa.update(permits).values(released=True))
+        assert len(taken) == count
+
+    def count_steps(tx: Any) -> int:
+        ticks = 0
+
+        def tick() -> None:
+            nonlocal ticks
+            ticks += 1
+
+        tx.raw.set_progress_handler(tick, 10)
+        try:
+            assert not isinstance(take(tx, pulse, ["a"], process), Denied)
+            assert room(tx, ["a"], pulse=pulse).calls
+        finally:
+            tx.raw.set_progress_handler(None, 10)
+        return ticks
+
+    for size in (100, 10_000):
+        store.write("test", lambda tx, size=size: fill(tx, size))  # type: ignore[misc]
+        steps[size] = store.write("test", count_steps)
+    assert steps[10_000] < steps[100] * 2, steps

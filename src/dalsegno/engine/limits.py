@@ -29,7 +29,7 @@ MICRO = timedelta(microseconds=1)
 PRUNE_EVERY = 128
 ENOUGH = 1000
 """Nobody asks for more calls at once."""
-LIVE = sa.literal_column("NOT permits.released", sa.Boolean)
+LIVE = sa.text("NOT permits.released")
 """As the index has it: SQLite compares texts."""
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine.holds import held
 from dalsegno.engine.looper import Looper
-from dalsegno.engine.rows import NO_PAUSE
+from dalsegno.engine.rows import NO_PAUSE, lock_job
 from dalsegno.engine.submit import number_items
 from dalsegno.errors import InputInvalid
 from dalsegno.model.progression import Change, StageView, progress
@@ -290,13 +290,18 @@ class Planner(Looper):
         event = Event("stage_planned", "planner", stage["job_id"], stage["id"], data={"added": added})
         tx.hot.insert_events(tx, [event])
 
+    def _give_up(self, tx: Tx, stage: sa.RowMapping, error: str) -> None:
+        """With what follows from it, in one go: no sweep looks for a running job whose stages are all done."""
+        lock_job(tx, stage["job_id"])
+        fail_stage(tx, stage, error)
+        advance(tx, [stage["job_id"]])
+
     def _plan_failed(self, stage: sa.RowMapping, error: Exception) -> float:
         tries = self._failed[stage["id"]] = self._failed.get(stage["id"], 0) + 1
         logger.error('planning stage "%s" of job %s failed', stage["key"], stage["job_id"], exc_info=error)
         text = f"{type(error).__name__}: {error}"[:2000]
         if tries >= TRIES or isinstance(error, InputInvalid):  # wrong items stay wrong
-            self._store.write("plan.fail", lambda tx: fail_stage(tx, stage, text))
-            self._store.write("advance", lambda tx: advance(tx, [stage["job_id"]]))
+            self._store.write("plan.fail", lambda tx: self._give_up(tx, stage, text))
             del self._failed[stage["id"]]
             return 0
         return float(0.2 * 2**tries)
