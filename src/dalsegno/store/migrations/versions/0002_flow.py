@@ -12,7 +12,16 @@ down_revision = "0001"
 Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 Json = sa.JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
 
-COMMANDS = ("pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority", "pause_stage", "resume_stage")
+COMMANDS = (
+    "pause",
+    "resume",
+    "cancel",
+    "retry_item",
+    "force_retry_item",
+    "set_priority",
+    "pause_stage",
+    "resume_stage",
+)
 
 
 def upgrade() -> None:
