@@ -212,7 +212,8 @@ def test_the_error_that_tripped_it_is_shown(store: Store) -> None:
     def fail(tx: Any) -> None:
         way = breakers.enter(tx, "service:echo", process, None)
         assert isinstance(way, breakers.Way)
-        breakers.went_badly(tx, "service:echo", way, Breaker(), error, f"ProviderError: {error}\nsecond line")
+        trouble = Breaker().judge(error, store.clock.now())
+        breakers.went_badly(tx, "service:echo", way, Breaker(), trouble, f"ProviderError: {error}\nsecond line")
 
     store.write("fail", fail)
     text = say("breaker", "service:echo").out

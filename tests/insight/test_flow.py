@@ -62,7 +62,8 @@ class Flow:
 
     def report(self, way: Way | breakers.Shut, error: Exception) -> None:
         assert isinstance(way, Way)
-        self.store.write("bad", lambda tx: breakers.went_badly(tx, NAME, way, Breaker(), error, str(error)))
+        trouble = Breaker().judge(error, self.store.clock.now())
+        self.store.write("bad", lambda tx: breakers.went_badly(tx, NAME, way, Breaker(), trouble, str(error)))
 
     def wait_in_line(self, name: str, count: int, offered: int = 0) -> None:
         now = self.store.clock.now()

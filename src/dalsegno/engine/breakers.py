@@ -29,6 +29,7 @@ class Way(NamedTuple):
     epoch: int
     probe: bool = False
     failures: int = 0
+    trips: int = 0
 
 
 class Shut(NamedTuple):
@@ -48,11 +49,11 @@ def enter(tx: Tx, name: str, process_id: int, item_id: int | None) -> Way | Shut
             return Shut(name, row["reason"], row["resume_at"])
         _half_open(tx, name, "clock")
     elif row["state"] == CLOSED:
-        return Way(row["epoch"], failures=row["failures"])
+        return Way(row["epoch"], failures=row["failures"], trips=row["trips"])
     elif row["probe_process_id"] is not None and _alive(tx, row["probe_process_id"], now):
         return Shut(name, f"{row['reason']}; a probe is on its way", None)
     _set(tx, name, probe_process_id=process_id, probe_item_id=item_id, probe_at=now)
-    return Way(row["epoch"], probe=True, failures=row["failures"])
+    return Way(row["epoch"], probe=True, failures=row["failures"], trips=row["trips"])
 
 
 def went_well(tx: Tx, name: str, way: Way) -> None:
@@ -66,11 +67,10 @@ def went_well(tx: Tx, name: str, way: Way) -> None:
         _set(tx, name, failures=0)
 
 
-def went_badly(tx: Tx, name: str, way: Way, policy: Breaker, error: BaseException, text: str) -> Shut | Trip | None:
+def went_badly(tx: Tx, name: str, way: Way, policy: Breaker, trouble: Trip | None, text: str) -> Shut | Trip | None:
     """What an error says of the other side: enough to trip (Shut), not enough yet (Trip), nothing (None)."""
     row = _locked(tx, name)
     now = tx.hot.database_now(tx)
-    trouble = policy.judge(error, now, trips=row["trips"])
     if trouble is None:
         went_well(tx, name, way)
         return None
@@ -83,7 +83,7 @@ def went_badly(tx: Tx, name: str, way: Way, policy: Breaker, error: BaseExceptio
     return Shut(name, trouble.reason, trouble.resume_at)
 
 
-def came_to_nothing(tx: Tx, name: str, way: Way) -> None:
+def came_to_nothing(tx: Tx, name: str, way: Way, *, tell: bool = True) -> None:
     """The call never took place (its item had to wait elsewhere, or was given back): the next one may be the probe."""
     if way.probe:
         tx.conn.execute(
@@ -91,14 +91,19 @@ def came_to_nothing(tx: Tx, name: str, way: Way) -> None:
             .where(breakers.c.name == name, breakers.c.epoch == way.epoch, breakers.c.state == HALF_OPEN)
             .values(probe_process_id=None, probe_item_id=None, probe_at=None)
         )
-        _tell(tx, name)
+        if tell:
+            _tell(tx, name)
 
 
-def forget_probe(tx: Tx, process_id: int, item_ids: Sequence[int]) -> None:
+def forget_probe(tx: Tx, process_id: int, item_ids: Sequence[int], name: str) -> None:
     """As `came_to_nothing`, where it is not known whether the call was ever let in."""
     tx.conn.execute(
         sa.update(breakers)
-        .where(breakers.c.probe_process_id == process_id, breakers.c.probe_item_id.in_(item_ids))
+        .where(
+            breakers.c.name == name,
+            breakers.c.probe_process_id == process_id,
+            breakers.c.probe_item_id.in_(item_ids),
+        )
         .values(probe_process_id=None, probe_item_id=None, probe_at=None)
     )
 
@@ -130,17 +135,26 @@ def watch(tx: Tx) -> float | None:
     """The watchdog: what has cooled down is half open, probes of the dead are forgotten. Seconds to the next resume."""
     now = tx.hot.database_now(tx)
     soonest: float | None = None
-    for row in tx.rows(sa.select(breakers).where(breakers.c.state != CLOSED).order_by(breakers.c.name)):
+    for seen in tx.rows(sa.select(breakers).where(breakers.c.state != CLOSED).order_by(breakers.c.name)):
+        row = seen
+        if _is_over(tx, row, now):
+            row = _locked(tx, row["name"])  # somebody may have tripped it again, or probe it, since we looked
         if row["state"] == OPEN and row["resume_at"] is not None:
             wait = (row["resume_at"] - now).total_seconds()
             if wait <= 0:
-                if _locked(tx, row["name"])["state"] == OPEN:
-                    _half_open(tx, row["name"], "clock")
+                _half_open(tx, row["name"], "clock")
             elif soonest is None or wait < soonest:
                 soonest = wait
-        elif row["probe_process_id"] is not None and not _alive(tx, row["probe_process_id"], now):
+        elif _is_over(tx, row, now):
             came_to_nothing(tx, row["name"], Way(row["epoch"], probe=True))
     return soonest
+
+
+def _is_over(tx: Tx, row: sa.RowMapping, now: datetime) -> bool:
+    """Its time has come, or that of its probe's process."""
+    if row["state"] == OPEN:
+        return row["resume_at"] is not None and row["resume_at"] <= now
+    return row["probe_process_id"] is not None and not _alive(tx, row["probe_process_id"], now)
 
 
 # --- by hand --------------------------------------------------------------------------------------

@@ -109,7 +109,8 @@ class Claimer(Looper):
         if gate.calls is not None:
             want = min(want, gate.calls * pool.service.batch_size - pool.unentered())
             if gate.calls == 0 and gate.delay is not None:
-                self._patience = min(self._patience, max(0.001, gate.delay - AHEAD))
+                early = gate.delay - AHEAD  # a breaker lets nobody in before its time
+                self._patience = min(self._patience, early if early > 0 else max(0.005, gate.delay))
         if want <= 0:
             return [], {}
         claimed = tx.hot.claim(tx, pool.service.name, self._process_id(), want, still.lanes)
@@ -136,6 +137,7 @@ class Claimer(Looper):
     # --- taking back --------------------------------------------------------------------------
 
     def _take_back_closed(self) -> None:
+        self._look_at_gates()
         in_hand = self._settler.stages_in_hand()
         for stage_id in self._infos.keys() - in_hand:
             del self._infos[stage_id]  # a resumed job may come with other settings: read them again
@@ -155,6 +157,14 @@ class Claimer(Looper):
             for pool in self._pools.values():
                 for item in pool.take_back(unwanted):
                     self._settler.put(item, Release("paused" if not self.draining else "shutting down"))
+
+    def _look_at_gates(self) -> None:
+        """Also for pools that are full: what waits in them must not pass by a limit that was set meanwhile."""
+        unguarded = [pool for pool in self._pools.values() if not pool.guarded and pool.waiting]
+        if unguarded:
+            names = self._store.read(self._flow.guards)
+            for pool in unguarded:
+                pool.guarded = pool.guarded or bool(names & self._flow.names_of(pool.service))
 
     def _closed(self, tx: Tx, in_hand: set[int]) -> tuple[set[int], set[int], set[str]]:
         """Of these stages those from which nothing more may begin and those whose job is canceled; shut services."""

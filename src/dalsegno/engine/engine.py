@@ -78,6 +78,7 @@ class Engine:
         self._settler = Settler(store, self.pools, self._loop, rules, _pause_by_service, self._roster.report)
         self._flow = Flow(store, self.options.node, self._process_id, self.options.secrets)
         self._usher = Usher(store, self._flow)
+        self._flow.on_unsaid = self._usher.wake
         self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)
         self._commander = Commander(store)
@@ -172,6 +173,7 @@ class Engine:
             self._logs.stop(timeout=5)
         self._unlisten()
         self._loop.stop()
+        self._flow.close()
         self._release()
         return clean
 

@@ -241,6 +241,11 @@ class Pool:
         if self.flow is not None and items[0].entry is not None:
             self.flow.withdraw(items)
 
+    def give_up_on(self, item: Item) -> None:
+        """It took too long, and its handler may never come back."""
+        if self.flow is not None and item.entry is not None:
+            self.flow.timed_out(self.service, item)
+
     def _attempt(self, item: Item) -> Outcome:
         token = current_item.set(item)
         try:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -97,6 +101,12 @@ class Flow:
         self._making = threading.Lock()
         self._stopped = False
         self._unsaid: deque[Callable[[Tx], None]] = deque()
+        self._disowned: deque[Callable[[Tx], None]] = deque()
+        self._disowning = threading.Lock()
+        self.on_unsaid: Callable[[], None] = lambda: None
+        # Of their own: who waits for a permit must not be in the way of who gives one back, nor of the loop's lookups.
+        self.entering = ThreadPoolExecutor(256, "dalsegno-permit")
+        self.leaving = ThreadPoolExecutor(8, "dalsegno-permit-back")
 
     def stop(self) -> None:
         """Nobody waits for a permit any more."""
@@ -104,6 +114,11 @@ class Flow:
             self._stopped = True
             for desk in self._desks.values():
                 desk.close()
+
+    def close(self) -> None:
+        """No thread is left behind; what still leaves a block gives its permit back with the process."""
+        self.entering.shutdown(wait=False)
+        self.leaving.shutdown(wait=False)
 
     def declare(self, services: Iterable[Service]) -> None:
         """The limits that services come with, where no operator has said otherwise."""
@@ -122,6 +137,17 @@ class Flow:
             desk.moved()
 
     # --- claims -------------------------------------------------------------------------------
+
+    def names_of(self, service: Service) -> set[str]:
+        return {f"service:{service.name}", f"node:{self._node}"}
+
+    def guards(self, tx: Tx) -> set[str]:
+        """Every limit and breaker of services and nodes that somebody has set."""
+        found: set[str] = set()
+        for table in (limit_rows, breaker_rows):
+            of = sa.or_(table.c.name.startswith("service:"), table.c.name.startswith("node:"))
+            found.update(tx.conn.execute(sa.select(table.c.name).where(of)).scalars())
+        return found
 
     def gate(self, tx: Tx, service: Service) -> Gate:
         names = (f"service:{service.name}", f"node:{self._node}")
@@ -162,7 +188,7 @@ class Flow:
         entry: Entry | None = items[0].entry
         for item in items:
             item.entry = None
-        match error:
+        match _unwrapped(error):
             case MustWait(name=name, reason=reason):
                 outcome: Outcome | None = Wait(name, reason)
             case Troubled(reason=reason):
@@ -176,10 +202,18 @@ class Flow:
             return outcome
         policy = service.breaker or Breaker()
         trouble = error if service.breaker is not None else None  # without a breaker every failure is the item's own
-        judged = self._later(lambda tx: self._report(tx, entry, policy, trouble))
+        judged = self._judge(entry, policy, trouble)
         if isinstance(judged, Shut):
             return Release(f"breaker {judged.name}: {judged.reason}")
         return self._nudge(judged.reason) if isinstance(judged, Trip) else None
+
+    def timed_out(self, service: Service, item: Item) -> None:
+        """Its call does not come back. The permit stays taken while it runs; the breaker must not wait for it."""
+        entry: Entry | None = item.entry
+        if entry is not None and service.breaker is not None:
+            self._judge(entry._replace(permits=[]), service.breaker, TimeoutError("took too long"))
+        elif entry is not None:
+            self._later(lambda tx: self._end(tx, entry._replace(permits=[])))
 
     def withdraw(self, items: Sequence[Item]) -> None:
         """The call ends without a word about the other side: its items are given back before it came to anything."""
@@ -202,11 +236,13 @@ class Flow:
 
     def _serve(self, names: tuple[str, ...], begins: bool, asks: list[Ask]) -> Denied | None:
         """Let in as many as the breaker and all limits allow."""
+        self._give_up_disowned()  # or it would take away what these are given now
         try:
             now, entries, begun, refused = self._store.write("permit", lambda tx: self._let_in(tx, names, begins, asks))
         except BaseException:  # they may have been let in all the same
             ids = [item.id for ask in asks for item in ask.items]
-            self._unsaid.append(lambda tx: self._disown(tx, ids))
+            self._disowned.append(lambda tx: self._disown(tx, names, ids))
+            self.on_unsaid()
             raise
         for ask, entry in zip(asks, entries, strict=False):
             if begins:
@@ -231,7 +267,7 @@ class Flow:
             return now, [], set(), way
         taken, refused = limits.take_some(tx, self._pulse, names, self._process_id(), first[:1] if way.probe else first)
         if not taken:
-            breakers.came_to_nothing(tx, names[0], way)
+            breakers.came_to_nothing(tx, names[0], way, tell=False)  # nothing has changed: who hears of it asks again
         entries = [Entry(permits, names[0], way) for permits in taken]
         items = [item for ask in asks[: len(entries)] for item in ask.items]
         begun: set[int] = set()
@@ -250,12 +286,40 @@ class Flow:
             breakers.came_to_nothing(tx, entry.breaker, entry.way)
         self._give_back(tx, entry)
 
-    def _report(self, tx: Tx, entry: Entry, policy: Breaker, error: BaseException | None) -> Shut | Trip | None:
+    def _judge(self, entry: Entry, policy: Breaker, error: BaseException | None) -> Shut | Trip | None:
+        """Tell the breaker how the call went. The error is read here: outside, whatever reading it takes or breaks."""
+        if entry.breaker is None or entry.way is None or error is None:
+            return self._later(lambda tx: self._report(tx, entry, policy, None, None, ""))  # type: ignore[no-any-return]
+        if says_nothing(error):
+            return self._later(lambda tx: self._end(tx, entry))  # type: ignore[no-any-return]
+        try:
+            # With the call's own epoch, `trips` cannot have moved since it began.
+            trouble = policy.judge(error, self._now(), trips=entry.way.trips)
+            if trouble is not None:
+                trouble = replace(trouble, reason=storable(str(trouble.reason)))
+        except Exception:
+            logger.exception("an error could not be judged; it counts as the item's own")
+            trouble = None
+        text = storable(masked("".join(traceback.format_exception_only(error)).strip(), self._secrets))[:4000]
+        judged, said = self._told(lambda tx: self._report(tx, entry, policy, error, trouble, text))
+        if not said and trouble is not None:  # the breaker hears of it later; the item need not pay for that
+            return trouble
+        return judged  # type: ignore[no-any-return]
+
+    def _now(self) -> datetime:
+        """The database's time, by which breakers go; ours while it is away."""
+        try:
+            return self._store.read(lambda tx: tx.hot.database_now(tx))
+        except DalSegnoError:
+            return self._store.clock.now()
+
+    def _report(
+        self, tx: Tx, entry: Entry, policy: Breaker, error: BaseException | None, trouble: Trip | None, text: str
+    ) -> Shut | Trip | None:
         judged: Shut | Trip | None = None
         if entry.breaker is not None and entry.way is not None:
             if error is not None:
-                text = storable(masked(f"{type(error).__name__}: {error}", self._secrets))[:4000]
-                judged = breakers.went_badly(tx, entry.breaker, entry.way, policy, error, text)
+                judged = breakers.went_badly(tx, entry.breaker, entry.way, policy, trouble, text)
             elif entry.way.probe or entry.way.failures:
                 breakers.went_well(tx, entry.breaker, entry.way)
         self._give_back(tx, entry)
@@ -276,7 +340,10 @@ class Flow:
         return Passage(self, item, name, policy)
 
     def pass_in(self, item: Item, name: str) -> Entry:
-        answer = self._desk((name,), begins=False).ask([item], PATIENCE)
+        try:
+            answer = self._desk((name,), begins=False).ask([item], PATIENCE)
+        except DalSegnoError as error:  # a database that is away is not the item's fault
+            raise MustWait(name, f"could not ask for a permit: {error}") from error
         if isinstance(answer, Shut):
             raise MustWait(name, f"breaker open: {answer.reason}")
         if isinstance(answer, Denied):
@@ -285,10 +352,10 @@ class Flow:
         return answer
 
     def pass_out(self, name: str, entry: Entry, policy: Breaker, error: BaseException | None) -> None:
-        if isinstance(error, MustWait | Troubled | GeneratorExit):
+        if isinstance(_unwrapped(error), MustWait | Troubled | GeneratorExit):
             self._later(lambda tx: self._end(tx, entry))
             return
-        judged = self._later(lambda tx: self._report(tx, entry, policy, error))
+        judged = self._judge(entry, policy, error)
         if isinstance(judged, Shut):
             raise MustWait(name, f"breaker open: {judged.reason}") from error
         if isinstance(judged, Trip):
@@ -298,23 +365,60 @@ class Flow:
 
     def _later(self, work: Callable[[Tx], Any]) -> Any:
         """Now if the database answers, else as soon as it does: a permit that is not given back is lost for long."""
+        return self._told(work)[0]
+
+    def _told(self, work: Callable[[Tx], Any]) -> tuple[Any, bool]:
         try:
-            return self._store.write("permit.return", work)
+            return self._store.write("permit.return", work), True
         except DalSegnoError as error:
             logger.warning("a permit is given back later: %s", error)
             self._unsaid.append(work)
-            return None
+            self.on_unsaid()
+            return None, False
 
-    def _disown(self, tx: Tx, item_ids: list[int]) -> None:
+    def _disown(self, tx: Tx, names: Sequence[str], item_ids: list[int]) -> None:
         """Calls of ours whose beginning we never heard of: they do not take place."""
-        limits.give_back_of_items(tx, self._process_id(), item_ids)
-        breakers.forget_probe(tx, self._process_id(), item_ids)
+        # Behind the locks of the transaction whose answer was lost: it may still be about to commit.
+        tx.rows(sa.select(breaker_rows.c.name).where(breaker_rows.c.name == names[0]).with_for_update())
+        held = sa.select(limit_rows.c.name).where(limit_rows.c.name.in_(sorted(names))).order_by(limit_rows.c.name)
+        tx.rows(held.with_for_update())
+        limits.give_back_of_items(tx, self._process_id(), item_ids, names)
+        breakers.forget_probe(tx, self._process_id(), item_ids, names[0])
         tx.announce("flow")
 
+    def _give_up_disowned(self) -> None:
+        if self._disowned:
+            with self._disowning:
+                while self._disowned:
+                    self._store.write("permit.return", self._disowned[0])
+                    self._disowned.popleft()
+
     def catch_up(self) -> None:
+        self._give_up_disowned()
         while self._unsaid:
-            self._store.write("permit.return", self._unsaid[0])
-            self._unsaid.popleft()
+            work = self._unsaid.popleft()
+            try:
+                self._store.write("permit.return", work)
+            except DalSegnoError:
+                self._unsaid.appendleft(work)
+                raise
+            except Exception:  # it would stand in the way of everything else for ever
+                logger.exception("what a call held could not be given back")
+
+
+def says_nothing(error: BaseException) -> bool:
+    """A stop, or our own trouble: it says neither good nor bad of the other side."""
+    return not isinstance(error, Exception) or isinstance(error, DalSegnoError | futures.CancelledError)
+
+
+def _unwrapped(error: BaseException | None) -> BaseException | None:
+    """What task groups wrap: if one of theirs had to wait, all of them have to."""
+    if isinstance(error, BaseExceptionGroup):
+        found = error.subgroup(lambda inner: isinstance(inner, MustWait | Troubled))
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        return found or error
+    return error
 
 
 class Passage:
@@ -326,6 +430,8 @@ class Passage:
         self._name = name
         self._policy = policy
         self._entry: Entry | None = None
+        self._lock = threading.Lock()
+        self._gone = False
 
     def __enter__(self) -> Self:
         self._entry = self._flow.pass_in(self._item, self._name)
@@ -336,8 +442,26 @@ class Passage:
             entry, self._entry = self._entry, None
             self._flow.pass_out(self._name, entry, self._policy, error)
 
+    def _enter_unless_gone(self) -> None:
+        entry = self._flow.pass_in(self._item, self._name)
+        with self._lock:
+            if not self._gone:
+                self._entry = entry
+                return
+        self._flow.pass_out(self._name, entry, self._policy, GeneratorExit())  # nobody is there any more
+
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._flow.entering, self._enter_unless_gone)
+        except asyncio.CancelledError as error:
+            with self._lock:
+                self._gone = True
+            if self._entry is not None:
+                await self.__aexit__(None, error, None)
+            raise
+        return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._flow.leaving, self.__exit__, kind, error, trace)

@@ -142,11 +142,16 @@ def give_back(tx: Tx, held: Sequence[Permit]) -> None:
         )
 
 
-def give_back_of_items(tx: Tx, process_id: int, item_ids: Sequence[int]) -> None:
-    """Whatever this process holds for these items."""
+def give_back_of_items(tx: Tx, process_id: int, item_ids: Sequence[int], names: Sequence[str]) -> None:
+    """Whatever this process holds of these limits for these items."""
     tx.conn.execute(
         sa.update(permits)
-        .where(LIVE, permits.c.process_id == process_id, permits.c.item_id.in_(item_ids))
+        .where(
+            LIVE,
+            permits.c.name.in_(names),
+            permits.c.process_id == process_id,
+            permits.c.item_id.in_(item_ids),
+        )
         .values(released=True)
     )
 
@@ -260,6 +265,7 @@ def set_limit(tx: Tx, name: str, limit: Limit, by: str, *, origin: str = "operat
             change = change.where(limits.c.origin == "service", sa.not_(sa.and_(*same)))
         if not tx.conn.execute(change.values(**values)).rowcount:
             return
+    tx.announce("closed")  # what waits inside processes has not met it
     told = {key: values[key] for key in ("concurrent", "rate", "window")}
     tx.hot.insert_events(tx, [Event("limit_set", by, data={"limit": name, **told})])
     _tell(tx, name)

@@ -242,6 +242,7 @@ class Settler(Looper):
         if not pool.replace(worker, item):
             return
         item.cancelled = True
+        pool.give_up_on(item)
         self._loop.cancel(item)
         self.put(item, Retry(f"took longer than {item.stage.timeout:g} seconds", code="timeout"))
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine import breakers
 from dalsegno.engine.looper import Looper
-from dalsegno.model.states import ItemStatus
+from dalsegno.model.states import ITEM_SATISFIED, ItemStatus
 from dalsegno.store.hot import Delta
 from dalsegno.store.schema import items, stages, waits
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dalsegno.engine.limits import Room
     from dalsegno.store.store import Store, Tx
 
+ITEM_FINISHED = ITEM_SATISFIED | {ItemStatus.FAILED, ItemStatus.CANCELED}
 WATCHDOG = 60.0
 BATCH = 500
 GRACE = timedelta(seconds=30)
@@ -61,12 +62,13 @@ def _loose(column: sa.ColumnElement[object], *where: sa.ColumnElement[bool]) -> 
 
 
 _LINES = _loose(waits.c.name, waits.c.offered_at.is_(None))
+_OFFERED = _loose(waits.c.name, waits.c.offered_at.is_not(None))
 _STAGES = _loose(waits.c.stage_id, waits.c.offered_at.is_(None), waits.c.name == sa.bindparam("which"))
 
 
 def lines(tx: Tx) -> list[str]:
-    """The limits and breakers somebody waits at."""
-    return [str(name) for name in tx.conn.execute(_LINES).scalars()]
+    """The limits and breakers somebody waits at, or was called back to."""
+    return sorted({str(name) for query in (_LINES, _OFFERED) for name in tx.conn.execute(query).scalars()})
 
 
 def call_back(tx: Tx, name: str, room_of: Callable[[Tx, Sequence[str]], Room]) -> float | None:
@@ -76,7 +78,11 @@ def call_back(tx: Tx, name: str, room_of: Callable[[Tx, Sequence[str]], Room]) -
     """
     _forget_strays(tx, name)
     # Counted before the room is measured: who gets in meanwhile is then counted twice, and nobody is called in vain.
-    on_the_way = sa.select(sa.func.count()).where(waits.c.name == name, waits.c.offered_at > tx.now - GRACE)
+    on_the_way = (
+        sa.select(sa.func.count())
+        .select_from(waits.join(items, items.c.id == waits.c.item_id))
+        .where(waits.c.name == name, waits.c.offered_at > tx.now - GRACE, items.c.status.not_in(sorted(ITEM_FINISHED)))
+    )
     called = tx.conn.execute(on_the_way).scalar_one()
     can, delay = breakers.calls(tx, name)
     if can != 0:
@@ -90,10 +96,14 @@ def call_back(tx: Tx, name: str, room_of: Callable[[Tx, Sequence[str]], Room]) -
         return None
     found = tx.rows(
         sa.select(stages.c.id, stages.c.service)
-        .where(stages.c.id.in_(_STAGES.scalar_subquery()), stages.c.open)
-        .order_by(stages.c.priority, stages.c.order_seq, stages.c.id),
+        # Who was called and not claimed (nobody offers its service, or it is held) need not be followed by more.
+        .where(stages.c.id.in_(_STAGES.scalar_subquery()), stages.c.open, stages.c.returned < want)
+        .order_by(stages.c.priority, stages.c.order_seq, stages.c.id)
+        .limit(want),
         {"which": name},
     )
+    ids = [row["id"] for row in found]
+    tx.rows(sa.select(stages.c.id).where(stages.c.id.in_(ids)).order_by(stages.c.id).with_for_update())  # as all do
     left = want
     for stage in found:
         if left <= 0:
@@ -103,7 +113,6 @@ def call_back(tx: Tx, name: str, room_of: Callable[[Tx, Sequence[str]], Room]) -
 
 
 def _call_some(tx: Tx, name: str, stage: sa.RowMapping, most: int) -> int:
-    tx.conn.execute(sa.select(stages.c.id).where(stages.c.id == stage["id"]).with_for_update())
     first = (
         sa.select(waits.c.item_id)
         .where(waits.c.name == name, waits.c.stage_id == stage["id"], waits.c.offered_at.is_(None))
@@ -146,6 +155,13 @@ def _forget_strays(tx: Tx, name: str) -> None:
     gone = (
         sa.select(waits.c.item_id)
         .join(items, items.c.id == waits.c.item_id)
-        .where(waits.c.name == name, waits.c.offered_at <= tx.now - GRACE, items.c.status != ItemStatus.PENDING)
+        .where(
+            waits.c.name == name,
+            waits.c.offered_at.is_not(None),
+            sa.or_(
+                items.c.status.in_(sorted(ITEM_FINISHED)),
+                sa.and_(waits.c.offered_at <= tx.now - GRACE, items.c.status != ItemStatus.PENDING),
+            ),
+        )
     )
     tx.conn.execute(sa.delete(waits).where(waits.c.item_id.in_(gone)))
