@@ -181,7 +181,9 @@ class Pool:
             running[name] = item
             item.started_at = clock.now()
             start = clock.monotonic()
-            outcome = self._enter([item]) or self._attempt(item)
+            # Most items are at their first delivery and meet no limit: for them there is nothing to do before.
+            plain = item.claimed.lease == 1 and not self.guarded
+            outcome = (None if plain else self._enter([item])) or self._attempt(item)
             with self._ending:
                 ours = running.get(name) is item
                 if ours:
@@ -254,7 +256,9 @@ class Pool:
             return self._leave([item], error) or failure(error)
         finally:
             current_item.reset(token)
-        return self._leave([item], None) or outcome_of(returned)
+        if item.entry is not None and (instead := self._leave([item], None)) is not None:
+            return instead
+        return outcome_of(returned)
 
     def _call(self, item: Item) -> Any:
         if self.service.is_async:

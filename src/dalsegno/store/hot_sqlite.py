@@ -282,7 +282,7 @@ class SqliteHot(Hot):
                 delta = deltas[row.stage_id] = Delta()
             delta.counts[RUNNING if begun else CLAIMED] -= 1
             delta.counts[row.status] += 1  # type: ignore[index]  # a StrEnum member and its value are one key
-            if row.returned:
+            if row.status == PENDING and row.returned:
                 delta.ready += 1
                 delta.returned += 1
             accepted.add(row.id)
