@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -132,6 +133,14 @@ def fresh_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
             return server.url(name)
 
         yield make
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[Any]:
+    """Some tests are about texts that are no characters; what they printed travels between processes."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "replace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(params=DATABASES)

@@ -213,7 +213,10 @@ def test_the_error_that_tripped_it_is_shown(store: Store) -> None:
         way = breakers.enter(tx, "service:echo", process, None)
         assert isinstance(way, breakers.Way)
         trouble = Breaker().judge(error, store.clock.now())
-        breakers.went_badly(tx, "service:echo", way, Breaker(), trouble, f"ProviderError: {error}\nsecond line")
+        assert trouble is not None
+        breakers.went_badly(
+            tx, "service:echo", way, Breaker(), trouble, store.clock.now(), f"ProviderError: {error}\nsecond line"
+        )
 
     store.write("fail", fail)
     text = say("breaker", "service:echo").out

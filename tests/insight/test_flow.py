@@ -63,7 +63,10 @@ class Flow:
     def report(self, way: Way | breakers.Shut, error: Exception) -> None:
         assert isinstance(way, Way)
         trouble = Breaker().judge(error, self.store.clock.now())
-        self.store.write("bad", lambda tx: breakers.went_badly(tx, NAME, way, Breaker(), trouble, str(error)))
+        assert trouble is not None
+        self.store.write(
+            "bad", lambda tx: breakers.went_badly(tx, NAME, way, Breaker(), trouble, self.store.clock.now(), str(error))
+        )
 
     def wait_in_line(self, name: str, count: int, offered: int = 0) -> None:
         now = self.store.clock.now()

@@ -67,13 +67,9 @@ def went_well(tx: Tx, name: str, way: Way) -> None:
         _set(tx, name, failures=0)
 
 
-def went_badly(tx: Tx, name: str, way: Way, policy: Breaker, trouble: Trip | None, text: str) -> Shut | Trip | None:
-    """What an error says of the other side: enough to trip (Shut), not enough yet (Trip), nothing (None)."""
+def went_badly(tx: Tx, name: str, way: Way, policy: Breaker, trouble: Trip, now: datetime, text: str) -> Shut | Trip:
+    """The other side was in trouble at `now`: enough to trip (or tripped already), or not enough yet."""
     row = _locked(tx, name)
-    now = tx.hot.database_now(tx)
-    if trouble is None:
-        went_well(tx, name, way)
-        return None
     if row["epoch"] != way.epoch:
         return Shut(name, row["reason"] or trouble.reason, row["resume_at"] if row["state"] == OPEN else None)
     if not trouble.certain and not way.probe and row["failures"] + 1 < policy.outage_after:

@@ -41,8 +41,7 @@ class Ask:
 class Desk:
     """`serve` answers the first of those it is given and returns why the next had to be refused, or None."""
 
-    def __init__(self, name: str, serve: Callable[[list[Ask]], Denied | None]) -> None:
-        self._name = name
+    def __init__(self, serve: Callable[[list[Ask]], Denied | None]) -> None:
         self._serve = serve
         self._line: deque[Ask] = deque()
         self._changed = threading.Condition()

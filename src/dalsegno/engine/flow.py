@@ -86,8 +86,8 @@ class Entry(NamedTuple):
     """A call that was let in: what it holds, and how the breaker let it through."""
 
     permits: list[Permit]
-    breaker: str | None
-    way: Way | None
+    breaker: str
+    way: Way
 
 
 class Flow:
@@ -229,7 +229,7 @@ class Flow:
     def _desk(self, names: tuple[str, ...], *, begins: bool) -> Desk:
         with self._making:
             if names not in self._desks:
-                self._desks[names] = Desk(names[0], partial(self._serve, names, begins))
+                self._desks[names] = Desk(partial(self._serve, names, begins))
                 if self._stopped:
                     self._desks[names].close()
             return self._desks[names]
@@ -282,29 +282,33 @@ class Flow:
 
     def _end(self, tx: Tx, entry: Entry) -> None:
         """Give back what the call held, with no word about the other side."""
-        if entry.breaker is not None and entry.way is not None:
-            breakers.came_to_nothing(tx, entry.breaker, entry.way)
+        breakers.came_to_nothing(tx, entry.breaker, entry.way)
         self._give_back(tx, entry)
 
     def _judge(self, entry: Entry, policy: Breaker, error: BaseException | None) -> Shut | Trip | None:
         """Tell the breaker how the call went. The error is read here: outside, whatever reading it takes or breaks."""
-        if entry.breaker is None or entry.way is None or error is None:
-            return self._later(lambda tx: self._report(tx, entry, policy, None, None, ""))  # type: ignore[no-any-return]
+        if error is None:
+            self._later(lambda tx: self._went_well(tx, entry))
+            return None
         if says_nothing(error):
-            return self._later(lambda tx: self._end(tx, entry))  # type: ignore[no-any-return]
+            self._later(lambda tx: self._end(tx, entry))
+            return None
+        now = self._now()
         try:
             # With the call's own epoch, `trips` cannot have moved since it began.
-            trouble = policy.judge(error, self._now(), trips=entry.way.trips)
+            trouble = policy.judge(error, now, trips=entry.way.trips)
             if trouble is not None:
                 trouble = replace(trouble, reason=storable(str(trouble.reason)))
         except Exception:
             logger.exception("an error could not be judged; it counts as the item's own")
             trouble = None
         text = storable(masked("".join(traceback.format_exception_only(error)).strip(), self._secrets))[:4000]
-        judged, said = self._told(lambda tx: self._report(tx, entry, policy, error, trouble, text))
-        if not said and trouble is not None:  # the breaker hears of it later; the item need not pay for that
-            return trouble
-        return judged  # type: ignore[no-any-return]
+        if trouble is None:
+            self._later(lambda tx: self._went_well(tx, entry))
+            return None
+        found = trouble
+        judged: Shut | Trip | None = self._later(lambda tx: self._went_badly(tx, entry, policy, found, now, text))
+        return judged or trouble  # if the breaker can hear of it only later, the item need not pay for that
 
     def _now(self) -> datetime:
         """The database's time, by which breakers go; ours while it is away."""
@@ -313,15 +317,15 @@ class Flow:
         except DalSegnoError:
             return self._store.clock.now()
 
-    def _report(
-        self, tx: Tx, entry: Entry, policy: Breaker, error: BaseException | None, trouble: Trip | None, text: str
-    ) -> Shut | Trip | None:
-        judged: Shut | Trip | None = None
-        if entry.breaker is not None and entry.way is not None:
-            if error is not None:
-                judged = breakers.went_badly(tx, entry.breaker, entry.way, policy, trouble, text)
-            elif entry.way.probe or entry.way.failures:
-                breakers.went_well(tx, entry.breaker, entry.way)
+    def _went_well(self, tx: Tx, entry: Entry) -> None:
+        if entry.way.probe or entry.way.failures:
+            breakers.went_well(tx, entry.breaker, entry.way)
+        self._give_back(tx, entry)
+
+    def _went_badly(
+        self, tx: Tx, entry: Entry, policy: Breaker, trouble: Trip, now: datetime, text: str
+    ) -> Shut | Trip:
+        judged = breakers.went_badly(tx, entry.breaker, entry.way, policy, trouble, now, text)
         self._give_back(tx, entry)
         return judged
 
@@ -365,16 +369,13 @@ class Flow:
 
     def _later(self, work: Callable[[Tx], Any]) -> Any:
         """Now if the database answers, else as soon as it does: a permit that is not given back is lost for long."""
-        return self._told(work)[0]
-
-    def _told(self, work: Callable[[Tx], Any]) -> tuple[Any, bool]:
         try:
-            return self._store.write("permit.return", work), True
+            return self._store.write("permit.return", work)
         except DalSegnoError as error:
             logger.warning("a permit is given back later: %s", error)
             self._unsaid.append(work)
             self.on_unsaid()
-            return None, False
+            return None
 
     def _disown(self, tx: Tx, names: Sequence[str], item_ids: list[int]) -> None:
         """Calls of ours whose beginning we never heard of: they do not take place."""
