@@ -40,7 +40,7 @@ docs-check: .venv/.installed-test ## Check that the documentation tells the trut
 
 pytest: .venv/.installed-test ## Run the tests only (ARGS="tests/store -k claim" for some)
 	$(SAY) "pytest"
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n 2 $(ARGS)
 
 test-long: .venv/.installed-test ## Run the tests that take minutes
 	@$(BIN)/pytest -m long --timeout=3600 $(ARGS)
