@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from dalsegno.engine.service import Phase, Service, phased, service
     from dalsegno.engine.submit import Submitted, submit
     from dalsegno.model.backoff import Backoff
-    from dalsegno.model.breaker import Breaker, ProviderError, QuotaReset
+    from dalsegno.model.breaker import Breaker, QuotaReset
     from dalsegno.model.limit import Limit
     from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Release, Retry, Skip, Throttled
+    from dalsegno.model.signal import ProviderError
     from dalsegno.model.workflow import Lane, Step, Workflow, parse_workflow
     from dalsegno.store.open import open_store
     from dalsegno.store.store import Store
@@ -69,7 +70,7 @@ _HOMES = {
     "PauseJob": "dalsegno.model.outcome",
     "Phase": "dalsegno.engine.service",
     "Plan": "dalsegno.engine.planner",
-    "ProviderError": "dalsegno.model.breaker",
+    "ProviderError": "dalsegno.model.signal",
     "QuotaReset": "dalsegno.model.breaker",
     "Release": "dalsegno.model.outcome",
     "Retry": "dalsegno.model.outcome",

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from dalsegno import Limit, Store, submit
 from dalsegno.engine import breakers, limits
 from dalsegno.engine.limits import Pulse
-from dalsegno.model.breaker import Breaker, ProviderError
+from dalsegno.model.breaker import Breaker
+from dalsegno.model.signal import ProviderError
 from dalsegno.store.schema import waits
 from tests.cli import studio
 from tests.cli.tool import say

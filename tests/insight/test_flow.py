@@ -24,7 +24,8 @@ from dalsegno.insight.flow import (
     list_limits,
     list_settings,
 )
-from dalsegno.model.breaker import Breaker, ProviderError
+from dalsegno.model.breaker import Breaker
+from dalsegno.model.signal import ProviderError
 from dalsegno.store.schema import limits as limit_rows
 from dalsegno.store.schema import waits
 from tests.helpers import one_step, register, submitted

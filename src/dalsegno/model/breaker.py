@@ -7,7 +7,6 @@ the item's own: read wrongly as a throttle, a broken item would come back for ev
 from __future__ import annotations
 
 import ast
-import errno
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,14 +15,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from dalsegno.errors import DalSegnoError, InputInvalid
+from dalsegno.model.signal import (
+    Signal,
+    chain_of,
+    is_local,
+    is_number,
+    is_unreachable,
+    string_of,
+)
 from dalsegno.model.suggest import did_you_mean
 
-BODY_MAX = 64 * 1024
 HOUR = 3600.0
 DAY = 86400.0
 
@@ -34,49 +39,6 @@ class Kind(StrEnum):
     BAN = "ban"
     OUTAGE = "outage"
     MANUAL = "manual"
-
-
-class ProviderError(Exception):
-    """What a service raises when it has a bad answer in hand."""
-
-    def __init__(
-        self,
-        status: int | None = None,
-        body: str = "",
-        headers: Mapping[str, str] | None = None,
-        message: str | None = None,
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.headers = dict(headers or {})
-        self.message = message
-        # All of it goes into `args`: that is what pickling hands to __init__ on the other side.
-        super().__init__(status, body, self.headers, message)
-
-    def __str__(self) -> str:
-        if self.message:
-            return self.message
-        answer = "an error" if self.status is None else f"HTTP {self.status}"
-        return f"The provider answered {answer}" + (f": {str(self.body)[:200]}" if self.body else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """What an error tells about the provider, whichever library raised it. Header names are lower-case."""
-
-    status: int | None
-    headers: Mapping[str, str]
-    body: str
-    error: BaseException | None
-
-    @classmethod
-    def of(cls, error: BaseException) -> Signal:
-        """By duck typing, so that no client library is imported; the first in the chain that knows anything speaks."""
-        for link in _chain(error):
-            status, headers, body = _status(link), _headers(link), _body(link)
-            if status is not None or headers or body:
-                return cls(status, headers, body, error)
-        return cls(None, {}, "", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +110,11 @@ class Breaker:
     def __post_init__(self) -> None:
         for name in ("cooldown", "outage_cooldown", "outage_cooldown_max", "longest"):
             value = getattr(self, name)
-            if not _is_number(value) or not 0 < value <= 3660 * DAY:
+            if not is_number(value) or not 0 < value <= 3660 * DAY:
                 raise InputInvalid(
                     problem=f"Breaker: {name} must be seconds above 0, at most ten years, not {value!r}."
                 )
-        if not _is_number(self.outage_after) or self.outage_after < 1 or self.outage_after != int(self.outage_after):
+        if not is_number(self.outage_after) or self.outage_after < 1 or self.outage_after != int(self.outage_after):
             raise InputInvalid(problem=f"Breaker: outage_after must be a count from 1, not {self.outage_after!r}.")
         if self.outage_cooldown_max < self.outage_cooldown:
             raise InputInvalid(
@@ -176,7 +138,7 @@ class Breaker:
         own = self._ask(signal)
         if isinstance(own, Trip):
             return self._bounded(own, now)
-        if _is_number(own):
+        if is_number(own):
             wait = min(max(float(own), 0.001), self.longest)
             reason = f"Rate limit reached; the service waits {_span(wait)}."
             return Trip(Kind.RATE_LIMIT, now + timedelta(seconds=wait), reason)
@@ -298,12 +260,12 @@ class _Hearing:
 
     @classmethod
     def of(cls, signal: Signal, now: datetime) -> _Hearing:
-        chain = _chain(signal.error) if signal.error is not None else []
-        if chain and _is_local(chain[0]):
+        chain = chain_of(signal.error) if signal.error is not None else []
+        if chain and is_local(chain[0]):
             return cls(None, frozenset(), (), "", None, None, "")
         said = [signal.body]
         for link in chain:
-            said += [type(link).__name__, _string(link)]
+            said += [type(link).__name__, string_of(link)]
         codes, quotas, waits = set(), [], _header_waits(signal.headers, now)
         for key, value in (pair for text in said for pair in _fields(text)):
             match re.sub(r"[^a-z]", "", key.lower()):
@@ -316,7 +278,7 @@ class _Hearing:
         text = _URL.sub(" ", "\n".join(said)).lower() if signal.status in _SPEAKING else ""
         told = _latest(waits)
         spoken = [_seconds(match["span"]) for pattern in _SPOKEN_WAITS for match in pattern.finditer(text)]
-        gone = next((type(link).__name__ for link in chain if _is_unreachable(link)), "")
+        gone = next((type(link).__name__ for link in chain if is_unreachable(link)), "")
         return cls(signal.status, frozenset(codes), tuple(quotas), text, told, _latest([told, *spoken]), gone)
 
     def kind(self) -> Kind | None:
@@ -395,7 +357,7 @@ def _seconds(value: Any) -> float | None:
             return None
         parts = _ONE_PART.findall(value.lower())
         return sum(float(number or 1) * _unit(unit) for number, unit in parts)
-    return float(value) if _is_number(value) and value >= 0 else None
+    return float(value) if is_number(value) and value >= 0 else None
 
 
 def _latest(waits: list[float | None]) -> float | None:
@@ -443,141 +405,6 @@ def _documents(text: str) -> list[Any]:
         if start < 0:
             break
     return found
-
-
-# --- what an exception carries ------------------------------------------------------------------
-
-_UNREACHABLE = frozenset(
-    {"ConnectionError", "gaierror", "herror", "SSLError", "IncompleteRead", "ContentTooShortError"}  # Python, requests
-    | {"ConnectTimeout", "ReadTimeout", "Timeout", "ProxyError", "ChunkedEncodingError"}  # requests, httpx
-    | {"ConnectError", "WriteTimeout", "NetworkError", "RemoteProtocolError", "ProtocolError"}  # httpx, urllib3
-    | {"NewConnectionError", "NameResolutionError", "MaxRetryError", "ConnectTimeoutError", "ReadTimeoutError"}
-    | {"EndpointConnectionError", "ConnectionClosedError"}  # botocore
-    | {"ClientConnectionError", "ClientPayloadError", "ServerTimeoutError"}  # aiohttp
-    | {"APIConnectionError", "APITimeoutError"}  # openai, anthropic
-    | {"ServerUnavailable", "ServiceUnavailable", "GatewayTimeout"}  # google
-)
-"""Names of classes, because the libraries they come from are not imported here."""
-_OUR_FAULT = frozenset({"LocalProtocolError"})
-_NETWORK_ERRNOS = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH})
-_LOCAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error and what it wraps, as far as the first that says something."""
-    links = [error]
-    while len(links) < 6 and not _speaks(links[-1]):
-        inner = _inner(links[-1])
-        if inner is None or _is_local(inner) or any(inner is link for link in links):
-            break
-        links.append(inner)
-    return links
-
-
-def _speaks(error: BaseException) -> bool:
-    if _is_local(error) or _is_unreachable(error) or _status(error) is not None:
-        return True
-    return bool(_headers(error) or _body(error))
-
-
-def _inner(error: BaseException) -> BaseException | None:
-    context = None if _get(error, "__suppress_context__") else _get(error, "__context__")
-    group = _get(error, "exceptions")
-    first = group[0] if isinstance(group, tuple) and group else None
-    found = (_get(error, "__cause__"), _get(error, "reason"), first, context)
-    return next((inner for inner in found if isinstance(inner, BaseException)), None)
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    names = {base.__name__ for base in type(error).__mro__}
-    if names & _OUR_FAULT:
-        return False
-    if isinstance(error, TimeoutError) or names & _UNREACHABLE:
-        return True
-    return isinstance(error, OSError) and isinstance(error.errno, int) and error.errno in _NETWORK_ERRNOS
-
-
-def _is_local(error: BaseException) -> bool:
-    """Trouble of this machine: a full disk, a missing file, our own database. It says nothing about a provider."""
-    if isinstance(error, DalSegnoError):
-        return True
-    if not isinstance(error, OSError) or _is_unreachable(error):
-        return False
-    return isinstance(error, _LOCAL) or (isinstance(error.errno, int) and error.errno in errno.errorcode)
-
-
-def _status(error: BaseException) -> int | None:
-    response = _get(error, "response")
-    found = [_get(owner, name) for owner in (error, response) for name in ("status", "status_code", "code")]
-    if isinstance(response, Mapping):
-        found.append(_meta(response).get("HTTPStatusCode"))
-    for value in found:
-        number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{3}", value) else value
-        if _is_number(number) and 100 <= number <= 999:
-            return int(number)
-    return None
-
-
-def _headers(error: BaseException) -> dict[str, str]:
-    response = _get(error, "response")
-    inner: Any = _meta(response).get("HTTPHeaders") if isinstance(response, Mapping) else _get(response, "headers")
-    for headers in (_get(error, "headers"), inner):
-        with suppress(Exception):
-            found = {_text(key).lower(): _text(value) or str(value) for key, value in islice(headers.items(), 200)}
-            if found:
-                return found
-    return {}
-
-
-def _body(error: BaseException) -> str:
-    response = _get(error, "response")
-    if isinstance(response, Mapping):  # botocore
-        return _text({key: value for key, value in response.items() if key != "ResponseMetadata"})
-    places = ((response, "text"), (response, "content"), (response, "data"), (error, "body"), (error, "details"))
-    for owner, name in places:
-        text = _text(_get(owner, name))
-        if text:
-            return text
-    if any((base.__module__, base.__name__) == ("urllib.error", "HTTPError") for base in type(error).__mro__):
-        with suppress(Exception):
-            # Reading uses it up, so it is left on the error for whoever asks next.
-            error.body = error.read(BODY_MAX)  # type: ignore[attr-defined]
-            return _text(_get(error, "body"))
-    return ""
-
-
-def _meta(response: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    meta = response.get("ResponseMetadata")
-    return meta if isinstance(meta, Mapping) else {}
-
-
-def _get(owner: Any, name: str) -> Any:
-    """An attribute, or None: a property may raise anything (the text of a stream that was not read)."""
-    with suppress(Exception):
-        return getattr(owner, name, None)
-    return None
-
-
-def _string(error: BaseException) -> str:
-    with suppress(Exception):
-        return str(error)[:BODY_MAX]
-    return ""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value[:BODY_MAX]
-    if isinstance(value, bytes | bytearray):
-        return value[:BODY_MAX].decode("utf-8", "replace")
-    if isinstance(value, dict | list) and value:
-        with suppress(Exception):
-            return json.dumps(value, default=str, ensure_ascii=False)[:BODY_MAX]
-    return ""
-
-
-def _is_number(value: Any) -> bool:
-    """Finite, and small enough to reckon with; True and False are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1e15 < value < 1e15
 
 
 def _utc(moment: datetime) -> datetime:
