@@ -38,11 +38,11 @@ docs-check: .venv/.installed-test ## Check that the documentation tells the trut
 	$(SAY) "docs"
 	@$(BIN)/python scripts/docs.py --check
 
-pytest: .venv/.installed-test ## Run the tests only (ARGS="tests/store -k claim" for some)
+pytest: .venv/.installed-test .venv/.installed-subsonic ## Run the tests only (ARGS="tests/store -k claim" for some)
 	$(SAY) "pytest"
 	@$(BIN)/pytest -n 2 $(ARGS)
 
-test-long: .venv/.installed-test ## Run the tests that take minutes
+test-long: .venv/.installed-test .venv/.installed-subsonic ## Run the tests that take minutes
 	@$(BIN)/pytest -m long --timeout=3600 $(ARGS)
 
 bench: .venv/.installed-bench ## Measure the engine beside its peers, in one run (ARGS="…")
@@ -65,3 +65,9 @@ clean: ## Remove the environment, caches and builds; databases are left alone
 
 .venv/.installed-bench: pyproject.toml constraints.txt scripts/environment.sh
 	@$(ENVIRONMENT) test bench
+
+# A Subsonic server for the tests. Its libraries are its own, so it gets an environment of its own.
+.venv/.installed-subsonic: constraints.txt | .venv/.installed-test
+	@$(BIN)/python -m venv .venv/subsonic
+	@.venv/subsonic/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt supysonic waitress
+	@touch $@

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dotenv.parser import parse_stream
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, PositiveInt, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dalsegno.errors import SettingInvalid
@@ -19,7 +19,20 @@ from dalsegno.model.suggest import did_you_mean
 
 DEFAULT_FILE = Path("dalsegno.env")
 CONCURRENCY = "MAX_CONCURRENCY_"
-QUERY_PASSWORD = re.compile(r"(?<=[?&]password=)[^&]*")
+SOURCE = "SOURCE_"
+FREE = {CONCURRENCY: "max_concurrency", SOURCE: "source_options"}
+"""Keys that an operator makes up behind a known beginning, and the field they are gathered in."""
+MASK = "***"
+SECRET_QUERY = re.compile(
+    r"([?&](?:password|passwd|pwd|token|access_token|auth|key|apikey|api_key|secret|sig|signature)=)([^&#]+)",
+    re.IGNORECASE,
+)
+FROZEN = (
+    "min_free_space", "name_template", "sources", "download_sources", "stall_timeout_sec", "subsonic_url",
+    "subsonic_user", "feed_urls", "playlist_files", "folder_roots", "ytdlp_urls", "external_sources", "demo_url",
+    "object_store", "s3_endpoint", "s3_region",
+)  # fmt: skip
+"""Besides the library's root, what a job keeps for life."""
 Origin = Literal["default", "file", "environment", "option"]
 
 
@@ -35,6 +48,31 @@ def _labels(value: Any) -> Any:
     if bad:
         raise ValueError(f'"{bad[0]}" is not name=value; write for example gpu=true,zone=eu')
     return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+def _commands(value: Any) -> Any:
+    """`musicdl=python bridge.py; other=…` as name and command."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(";") if part.strip()]
+    bad = [name for name, equals, command in pairs if not equals or not name.strip() or not command.strip()]
+    if bad:
+        raise ValueError(f'"{bad[0].strip()}" is not name=command; write for example musicdl=python3 bridge.py')
+    return {name.strip(): command.strip() for name, _, command in pairs}
+
+
+def _bytes(value: Any) -> Any:
+    """`500MB`, `1.5 GiB` or a plain number, as bytes."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", value.lower())
+    if found is None:
+        raise ValueError(f'"{value:.60}" is not a size; write for example 500MB or 2GiB')
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 
 
 class Settings(BaseSettings):
@@ -55,6 +93,59 @@ class Settings(BaseSettings):
     """A direct connection for LISTEN, where DATABASE_URL goes through PgBouncer in transaction mode."""
     library_root: Path = Path("library")
     """The folder files are written to."""
+    min_free_space: Bytes = 1_000_000_000
+    """What stays free on the library's disk, for example `2GB`: a job pauses before it takes more."""
+    name_template: str = "{artist}/{album}/{title}"
+    """A downloaded file's place in the library, without its suffix. Also {albumartist}, {track}, {disc}, {year},
+    {platform} and {id}; a part that is empty is left out."""
+    sources: Names = ()
+    """Where playlists come from, in order; every source that is configured unless said."""
+    download_sources: Names = ()
+    """Where songs are fetched from, in order; unless said, a song's own source and then those that can search."""
+    download_workers: PositiveInt = 10
+    """Songs transferred at once."""
+    upload_workers: PositiveInt = 4
+    """Files uploaded at once."""
+    stall_timeout_sec: float = Field(default=30.0, gt=0)
+    """Seconds without a byte after which a transfer is broken off, to go on from there."""
+    subsonic_url: str | None = None
+    """A Subsonic or Navidrome server, for example `http://nas:4533`."""
+    subsonic_user: str = ""
+    """Its user."""
+    subsonic_password: SecretStr = SecretStr("")
+    """The user's password."""
+    subsonic_api_key: SecretStr = SecretStr("")
+    """An API key instead, where the server knows them."""
+    feed_urls: Names = ()
+    """RSS or Atom feeds of podcasts."""
+    playlist_files: Names = ()
+    """M3U, XSPF, CSV files or lists of URLs: paths or http addresses."""
+    folder_roots: Names = ()
+    """Folders whose audio files are a source."""
+    ytdlp_urls: Names = ()
+    """Playlist pages for yt-dlp (needs the extra `ytdlp`)."""
+    external_sources: Annotated[dict[str, str], NoDecode, BeforeValidator(_commands)] = Field(default_factory=dict)
+    """Programs that speak JSON lines: `musicdl=python3 bridge.py; other=…`."""
+    source_options: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
+    """From SOURCE_<NAME>_<KEY>: what plug-ins want to know, by the names as written there."""
+    demo_url: str | None = None
+    """The demo catalog's address; `dalsegno demo` sets it."""
+    object_store: str | None = None
+    """Where files are uploaded to: `file:///mnt/archive`, or `s3://bucket/prefix`."""
+    s3_endpoint: str | None = None
+    """The address of an S3 server that is not Amazon's."""
+    s3_region: str = "us-east-1"
+    """The bucket's region."""
+    s3_access_key: SecretStr = SecretStr("")
+    """The key's id."""
+    s3_secret_key: SecretStr = SecretStr("")
+    """The key itself."""
+    upload_bandwidth: Bytes = 0
+    """The most bytes per second that all uploads take together, for example `2MB`; 0 is no limit."""
+    console_host: str = "127.0.0.1"
+    """Where the console listens."""
+    console_port: int = Field(default=8765, ge=0, le=65535)
+    """Its port; 0 takes any that is free."""
     node_name: Annotated[str, Field(min_length=1, max_length=200)] = Field(default_factory=socket.gethostname)
     """What this machine is called in listings; the host name unless said otherwise."""
     node_labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)] = Field(default_factory=dict)
@@ -73,7 +164,7 @@ class Settings(BaseSettings):
     """What the PostgreSQL notification channel begins with: one prefix per installation on a server."""
     drain_sec: float = Field(default=30.0, ge=0)
     """Seconds that running items have to finish after SIGTERM."""
-    services: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
+    services: Names = ()
     """Modules that define services and workflows."""
 
     @field_validator("services")
@@ -89,14 +180,40 @@ class Settings(BaseSettings):
         return {name: self.max_concurrency[key] for name in services if (key := _as_key(name)) in self.max_concurrency}
 
     def snapshot(self) -> dict[str, Any]:
-        """What a job keeps of these settings for life. No secrets, and paths that do not move with `cd`."""
-        return {"LIBRARY_ROOT": str(self.library_root.absolute())}
+        """What a job keeps of these settings for life. Secrets are masked, and paths do not move with `cd`."""
+        kept = {name.upper(): _masked(getattr(self, name)) for name in FROZEN if getattr(self, name)}
+        kept["LIBRARY_ROOT"] = str(self.library_root.absolute())
+        for key in ("FOLDER_ROOTS", "PLAYLIST_FILES"):
+            if key in kept:
+                kept[key] = [each if "://" in each else str(Path(each).absolute()) for each in kept[key]]
+        return kept
+
+    def thawed(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+        """A job's settings as they are used: its snapshot, with what was masked there read anew."""
+        values: dict[str, Any] = dict(snapshot)
+        for name in FROZEN:
+            live, kept = getattr(self, name), snapshot.get(name.upper())
+            if kept is not None and MASK in str(kept):
+                values[name.upper()] = _unmasked(kept, live)
+        for name, field in type(self).model_fields.items():
+            if field.annotation is SecretStr:
+                values[name.upper()] = getattr(self, name).get_secret_value()
+        values |= {SOURCE + key.upper(): text for key, text in self.source_options.items()}
+        return values
 
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be logged."""
-        urls = (self.database_url, self.listen_database_url or "")
-        found = {secret for url in urls for secret in (_password(url), *QUERY_PASSWORD.findall(url)) if secret}
-        return tuple(sorted(found))
+        texts = [self.database_url, self.listen_database_url or ""]
+        found = set(self.source_options.values())
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if field.annotation is SecretStr:
+                found.add(value.get_secret_value())
+            elif name in FROZEN:
+                texts += [str(each) for each in (value if isinstance(value, tuple) else [value]) if each]
+        for text in texts:
+            found |= {_password(text), *(match[1] for match in SECRET_QUERY.findall(text))}
+        return tuple(sorted(found - {""}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,30 +238,37 @@ class Loaded:
         """Every key with its value (secrets masked) and origin."""
         rows = [(key, getattr(self.settings, key.lower())) for key in KEYS]
         rows += [(CONCURRENCY + name.upper(), limit) for name, limit in sorted(self.settings.max_concurrency.items())]
+        rows += [(SOURCE + name.upper(), MASK) for name in sorted(self.settings.source_options)]
         return [Shown(key, _as_text(value), *self.origins.get(key, ("default", None))) for key, value in rows]
 
 
-KEYS = tuple(name.upper() for name in Settings.model_fields if name != "max_concurrency")
+KEYS = tuple(name.upper() for name in Settings.model_fields if name not in FREE.values())
+
+
+def _free(key: str) -> str | None:
+    """The beginning of a key that operators may make up."""
+    return next((prefix for prefix in FREE if key.startswith(prefix) and key != prefix), None)
 
 
 def load_settings(env_file: Path | None = None, database: str | None = None) -> Loaded:
     """The settings in force. A named `env_file` must exist; `database` is the command line's --database."""
     file = env_file or DEFAULT_FILE
     origins: dict[str, tuple[Origin, int | None]] = {}
-    limits: dict[str, str] = {}
+    free: dict[str, dict[str, str]] = {field: {} for field in FREE.values()}
     found = file.exists()
     if env_file is not None and not found:
         raise SettingInvalid(key=str(file), problem="there is no such file.")
     for key, value, line in _read(file) if found else ():
         origins[key] = ("file", line)
-        if key.startswith(CONCURRENCY):
-            limits[key] = value
+        if prefix := _free(key):
+            free[FREE[prefix]][key.removeprefix(prefix).lower()] = value
     for key, value in os.environ.items():
-        if value and (key in KEYS or key.startswith(CONCURRENCY)):
+        prefix = _free(key)
+        if value and (key in KEYS or prefix):
             origins[key] = ("environment", None)
-            if key.startswith(CONCURRENCY):
-                limits[key] = value
-    given: dict[str, Any] = {"max_concurrency": {key.removeprefix(CONCURRENCY).lower(): limits[key] for key in limits}}
+            if prefix:
+                free[FREE[prefix]][key.removeprefix(prefix).lower()] = value
+    given: dict[str, Any] = {**free}
     if database is not None:
         given["database_url"] = database
         origins["DATABASE_URL"] = ("option", None)
@@ -175,7 +299,7 @@ def _read(file: Path) -> list[tuple[str, str, int]]:
         if binding.key is None:
             continue
         key = binding.key.upper()
-        if key not in KEYS and (not key.startswith(CONCURRENCY) or key == CONCURRENCY):
+        if key not in KEYS and not _free(key):
             hint = did_you_mean(key, (*KEYS, f"{CONCURRENCY}<SERVICE>"))
             raise SettingInvalid(key=f"{place}, {binding.key}", problem=f"this key is not known.{hint}")
         if binding.value:
@@ -186,7 +310,8 @@ def _read(file: Path) -> list[tuple[str, str, int]]:
 def _explained(error: ValidationError, file: Path, origins: Mapping[str, tuple[Origin, int | None]]) -> SettingInvalid:
     fault = error.errors(include_url=False)[0]
     field = str(fault["loc"][0])
-    key = field.upper() if field != "max_concurrency" else CONCURRENCY + str(fault["loc"][1]).upper()
+    prefix = next((prefix for prefix, gathered in FREE.items() if gathered == field), None)
+    key = field.upper() if prefix is None else prefix + str(fault["loc"][1]).upper()
     origin, line = origins.get(key, ("default", None))
     place = f"{file}, line {line}, " if origin == "file" else "environment, " if origin == "environment" else ""
     reason = fault["msg"].removeprefix("Value error, ")
@@ -202,10 +327,12 @@ def _as_text(value: Any) -> str:
     match value:
         case None:
             return ""
+        case SecretStr():
+            return MASK if value.get_secret_value() else ""
         case dict():
             return ",".join(f"{name}={text}" for name, text in value.items())
         case tuple():
-            return ",".join(value)
+            return ",".join(masked_url(each) for each in value)
         case float():
             return f"{value:g}"
         case _:
@@ -221,5 +348,30 @@ def _password(url: str) -> str:
 def masked_url(url: str) -> str:
     """The URL without its password, wherever it stands."""
     secret = _password(url)
-    shown = url.replace(f":{secret}@", ":***@") if secret else url
-    return QUERY_PASSWORD.sub("***", shown)
+    shown = url.replace(f":{secret}@", f":{MASK}@") if secret else url
+    return SECRET_QUERY.sub(rf"\1{MASK}", shown)
+
+
+def _masked(value: Any) -> Any:
+    """A value as a snapshot keeps it. Commands may hold anything, so only their names are kept."""
+    match value:
+        case dict():
+            return dict.fromkeys(value, MASK)
+        case tuple():
+            return [masked_url(each) for each in value]
+        case str():
+            return masked_url(value)
+        case _:
+            return value
+
+
+def _unmasked(kept: Any, live: Any) -> Any:
+    """What a masked value stands for, where the settings in force still have it."""
+    match kept:
+        case dict():
+            return {name: (live or {}).get(name, "") for name in kept}
+        case list():
+            known = {masked_url(each): each for each in live or ()}
+            return [known.get(each, each) for each in kept]
+        case _:
+            return live if isinstance(live, str) and masked_url(live) == kept else kept

@@ -1,0 +1,1 @@
+"""Where files go: a folder, or S3."""
