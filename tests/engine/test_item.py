@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Engine, Item, Retry, Skip, Store, service, submit
+from dalsegno import Engine, Fail, Item, Retry, Skip, Store, service, submit
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.item import StageInfo
 from dalsegno.engine.settler import Rules, Settler
@@ -257,3 +257,50 @@ def test_many_items_settle_together_and_every_write_arrives(store: Store) -> Non
     assert sorted(written(store)) == keys(200)
     admit(store)
     assert {row["status"] for row in items_of(store, job)} == {"succeeded"}
+
+
+def test_a_note_is_kept_however_the_attempt_ended(store: Store) -> None:
+    def work(item: Item) -> Any:
+        item.note(own_write(f"attempt {item.attempt}"))
+        return Retry("not yet", delay=0) if item.attempt == 0 else Fail("never")
+
+    job = run_one(store, work)
+    assert written(store) == ["attempt 0", "attempt 1"]
+    assert item_of(store, job, "k")["status"] == "failed"
+
+
+def test_records_of_items_settled_together_are_written_in_one_call(store: Store) -> None:
+    calls: list[int] = []
+
+    def write_all(conn: sa.Connection, rows: list[str]) -> None:
+        calls.append(len(rows))
+        for row in rows:
+            own_write(row)(conn)
+
+    run_one(store, lambda item: item.record(write_all, item.key), items=keys(200))
+    assert sorted(written(store)) == sorted(keys(200))
+    assert len(calls) < 200
+
+
+def test_a_record_that_cannot_be_written_fails_its_own_item_only(store: Store) -> None:
+    def write_all(conn: sa.Connection, rows: list[str]) -> None:
+        assert "k3" not in rows, "this one is broken"
+        for row in rows:
+            own_write(row)(conn)
+
+    job = run_one(store, lambda item: item.record(write_all, item.key), items=["k1", "k2", "k3"], max_attempts=1)
+    assert sorted(written(store)) == ["k1", "k2"]
+    assert item_of(store, job, "k3")["status"] == "failed"
+
+
+def test_farewells_are_said_after_success_only(store: Store) -> None:
+    said: list[str] = []
+
+    def work(item: Item) -> Any:
+        item.afterwards(lambda: said.append(item.key))
+        item.afterwards(lambda: 1 / 0)
+        return Fail("no") if item.key == "bad" else None
+
+    job = run_one(store, work, items=["good", "bad"])
+    assert said == ["good"]
+    assert item_of(store, job, "good")["status"] == "succeeded"

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store, submit
+from dalsegno.catalog.schema import metadata
 from dalsegno.errors import InputInvalid
-from dalsegno.store.schema import metadata
 from tests.helpers import keys, one_step, submitted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,9 +34,19 @@ GOOD: dict[str, dict[str, Any]] = {
                   "checksum": "x", "created_at": NOW},
     "limits": {"name": "x", "updated_at": NOW},
     "breakers": {"name": "x", "updated_at": NOW},
+    "songs": {"platform": "x", "remote_id": "x", "created_at": NOW, "updated_at": NOW},
+    "file_assets": {"sha256": "0" * 64, "size_bytes": 1, "created_at": NOW},
+    "object_storage_backends": {"kind": "s3", "url": "x", "created_at": NOW},
+    "song_candidates": {"song_id": 1, "item_id": 1, "attempt": 0, "position": 0, "platform": "x", "verdict": "chosen",
+                        "at": NOW},
 }  # fmt: skip
 
 BROKEN: dict[str, list[dict[str, Any]]] = {
+    "ck_songs_downloaded_has_file": [{"downloaded_at": NOW}],
+    "ck_file_assets_size_not_negative": [{"size_bytes": -1}],
+    "ck_file_assets_sha256_is_hex": [{"sha256": "abc"}],
+    "ck_object_storage_backends_kind_known": [{"kind": "tape"}],
+    "ck_song_candidates_verdict_known": [{"verdict": "perhaps"}],
     "ck_workflows_version_positive": [{"version": 0}],
     "ck_lanes_recovery_known": [{"recovery": "hope"}],
     "ck_lanes_max_active_positive": [{"max_active": 0}, {"max_active": -1}],
@@ -112,7 +122,7 @@ CASES = [(name, row) for name, rows in BROKEN.items() for row in rows]
 
 
 def table_of(constraint: str) -> sa.Table:
-    return metadata.tables[constraint.split("_")[1]]
+    return next(table for name, table in metadata.tables.items() if constraint.startswith(f"ck_{name}_"))
 
 
 def insert(store: Store, table: sa.Table, row: dict[str, Any]) -> None:

@@ -14,10 +14,12 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from dalsegno import Store, submit
-from dalsegno.model.records import RECORDS
-from dalsegno.store.schema import metadata
+from dalsegno.catalog.records import RECORDS as OF_THE_CATALOG
+from dalsegno.catalog.schema import metadata
+from dalsegno.model.records import RECORDS as OF_THE_ENGINE
 from tests.helpers import claim, command, every, keys, one_step, register, settle, submitted
 
+RECORDS = {**OF_THE_ENGINE, **OF_THE_CATALOG}
 FIELDS = [(table.name, column.name) for table in metadata.sorted_tables for column in table.columns]
 
 

@@ -118,6 +118,9 @@ class Item:
     on_phase: Callable[[Item], None] | None = None
     artifacts: Sequence[Artifact] = ()
     writes: Sequence[Callable[[sa.Connection], None]] = ()
+    records: Sequence[tuple[Callable[[sa.Connection, list[Any]], None], Any]] = ()
+    notes: Sequence[Callable[[sa.Connection], None]] = ()
+    farewells: Sequence[Callable[[], None]] = ()
     fetch_input: Callable[[int], Any] | None = None
     open_passage: Callable[[Item, str, Breaker | None], Any] | None = None
     entry: Any = None
@@ -245,8 +248,20 @@ class Item:
         return digest.hexdigest()
 
     def also(self, write: Callable[[sa.Connection], None]) -> None:
-        """Run `write` in the transaction that settles this item, after the lease was checked."""
+        """Run `write` in the transaction that settles this item as done, after the lease was checked."""
         self.writes = [*self.writes, write]
+
+    def record(self, write_all: Callable[[sa.Connection, list[Any]], None], row: Any) -> None:
+        """Like `also`, in bulk: `write_all` is called once with the rows of all items that are settled together."""
+        self.records = [*self.records, (write_all, row)]
+
+    def note(self, write: Callable[[sa.Connection], None]) -> None:
+        """Run `write` in the transaction that settles this attempt, however it ended."""
+        self.notes = [*self.notes, write]
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Call once this item is done and that is durable. Not after a crash in between: it may only tidy up."""
+        self.farewells = [*self.farewells, call]
 
     def __repr__(self) -> str:
         return f"<item {self.id} {self.stage.key}/{self.key}>"

@@ -23,7 +23,7 @@ from dalsegno.engine.looper import Looper
 from dalsegno.engine.planner import advance
 from dalsegno.engine.verdict import UNSTORABLE, Rules, decide
 from dalsegno.errors import CommandRefused, DalSegnoError
-from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry
+from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Retry, Skip
 from dalsegno.model.states import ITEM_SATISFIED, JOB_ACTIVE, STAGE_FINISHED, ItemStatus
 from dalsegno.store.hot import Event, Settled, Settlement
 from dalsegno.store.schema import artifacts, items, jobs, stages, waits
@@ -179,8 +179,8 @@ class Settler(Looper):
             item, outcome = group[0]
             logger.exception("the outcome of %r could not be stored", item)
             text = ascii(f"{type(error).__name__}: {error}")
-            if item.writes:  # its own write failed: that is a failed attempt like any other
-                item.writes = ()
+            if item.writes or item.records or item.notes:  # its own write failed: a failed attempt like any other
+                item.writes = item.records = item.notes = item.farewells = ()
                 self._settle([(item, Retry(text, code=type(error).__name__))])
             elif isinstance(outcome, Fail) and outcome.code == UNSTORABLE:
                 raise
@@ -199,6 +199,8 @@ class Settler(Looper):
                     logger.warning("%r had lost its lease; its outcome was dropped", item)
             elif isinstance(outcome, PauseJob):
                 self._pausing.append((item.job_id, outcome.reason, outcome.code))
+            elif item.farewells and isinstance(outcome, Done | Skip):
+                _say_farewell(item)
 
     def _follow_up(self) -> None:
         while self._pausing:
@@ -276,16 +278,21 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
     satisfied = []
     failures: dict[int, Settled] = {}
     waiting: list[dict[str, Any]] = []
+    recorded: dict[Callable[[sa.Connection, list[Any]], None], list[Any]] = {}
     for (item, _), row in zip(group, rows, strict=True):
-        if row.plain and not (item.artifacts or item.writes or item.stage.followed_by):
+        if row.plain and not (item.artifacts or item.writes or item.records or item.notes or item.stage.followed_by):
             continue
         if row.id not in done.accepted:
             continue
+        for note in item.notes:
+            note(tx.conn)
         if row.status in ITEM_SATISFIED:
             if item.artifacts:
                 tx.conn.execute(sa.insert(artifacts), [_artifact(item, a, tx.now) for a in item.artifacts])
             for write in item.writes:
                 write(tx.conn)
+            for write_all, own in item.records:
+                recorded.setdefault(write_all, []).append(own)
             if item.stage.followed_by:
                 satisfied.append((item, row.result))
         elif row.status == ItemStatus.FAILED:
@@ -294,6 +301,8 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
             waiting.append(_wait(item, row.waits_for, tx.now))
         elif row.status == ItemStatus.PENDING:
             tx.announce("due" if row.due_at is not None else f"work:{item.stage.service}")
+    for write_all, own_rows in recorded.items():
+        write_all(tx.conn, own_rows)
     if waiting:
         tx.conn.execute(sa.delete(waits).where(waits.c.item_id.in_([row["item_id"] for row in waiting])))
         tx.conn.execute(sa.insert(waits), waiting)
@@ -303,6 +312,14 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
     for stage_id, row in sorted(failures.items()):
         tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(last_error=row.error_message))
     return done
+
+
+def _say_farewell(item: Item) -> None:
+    for call in item.farewells:
+        try:
+            call()
+        except Exception:
+            logger.exception("%r is done, but could not tidy up", item)
 
 
 def _artifact(item: Item, artifact: Any, now: datetime) -> dict[str, Any]:

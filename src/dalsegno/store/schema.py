@@ -318,6 +318,13 @@ items = sa.Table(
         sqlite_where=sa.text("error_code IS NOT NULL"),
         postgresql_where=sa.text("error_code IS NOT NULL"),
     ),
+    # What is wrong with a thing, across jobs: a key names the thing (`song:17`).
+    sa.Index(
+        "ix_items_trouble_key",
+        "key",
+        sqlite_where=sa.text("error_code IS NOT NULL"),
+        postgresql_where=sa.text("error_code IS NOT NULL"),
+    ),
     postgresql_with={"fillfactor": "50"},
 )
 
