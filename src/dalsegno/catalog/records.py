@@ -34,6 +34,7 @@ class PlaylistRecord(Record):
     remote_count: int | None
     snapshot: Any | None
     synced_at: datetime | None
+    exported_at: datetime | None
     songs_added: int | None
     songs_removed: int | None
     created_at: datetime

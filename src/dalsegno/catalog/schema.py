@@ -59,6 +59,8 @@ playlists = sa.Table(
     sa.Column("remote_count", sa.Integer),
     sa.Column("snapshot", Json),
     sa.Column("synced_at", UtcTime),
+    # When its M3U file was last brought up to date.
+    sa.Column("exported_at", UtcTime),
     # What the last sync changed: +12 -3.
     sa.Column("songs_added", sa.Integer),
     sa.Column("songs_removed", sa.Integer),

@@ -87,6 +87,7 @@ def upgrade() -> None:
         sa.Column("remote_count", sa.Integer(), nullable=True),
         sa.Column("snapshot", Json, nullable=True),
         sa.Column("synced_at", UtcTime(), nullable=True),
+        sa.Column("exported_at", UtcTime(), nullable=True),
         sa.Column("songs_added", sa.Integer(), nullable=True),
         sa.Column("songs_removed", sa.Integer(), nullable=True),
         sa.Column("created_at", UtcTime(), nullable=False),
