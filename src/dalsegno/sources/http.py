@@ -1,0 +1,415 @@
+"""The one way out to the web, for sources and downloads.
+
+Only http and https; redirects are followed by hand and each is checked again; whoever answers is looked at before a
+byte is sent; what is read whole has a limit. Connections are kept open and shared between threads.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal
+from urllib.parse import urljoin
+
+from urllib3.exceptions import IncompleteRead, ProtocolError
+from urllib3.util.ssl_ import create_urllib3_context
+
+from dalsegno.model.signal import BODY_MAX, ProviderError
+from dalsegno.sources.model import Gone, Unusable
+from dalsegno.sources.urls import Target, target
+from dalsegno.sources.wire import Headers, Stale, Wire
+from dalsegno.version import VERSION
+
+MIB = 1024 * 1024
+DOCUMENT_MAX = 32 * MIB
+REDIRECTS_MAX = 5
+IDLE_MAX = 128
+"""Connections kept open while nobody uses them, over all hosts."""
+USER_AGENT = f"dalsegno/{VERSION}"
+HARMLESS = frozenset(
+    {"accept", "accept-language", "user-agent", "range", "if-range", "if-none-match", "if-modified-since", "referer"}
+)
+"""Headers that a redirect to another host still gets; any other may be a credential."""
+Method = Literal["GET", "HEAD"]
+Key = tuple[str, str, int, bool]
+
+
+class Http:
+    """Safe to use from many threads at once."""
+
+    def __init__(
+        self, *, user_agent: str = USER_AGENT, connect_timeout: float = 10.0, read_timeout: float = 30.0
+    ) -> None:
+        self.user_agent = user_agent
+        self.connect_timeout = connect_timeout
+        self.read_timeout = read_timeout
+        self._idle: dict[Key, list[Wire]] = {}
+        self._count = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        self._tls: ssl.SSLContext | None = None
+
+    def open(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        trusted: bool = False,
+        method: Method = "GET",
+        read_timeout: float | None = None,
+    ) -> Response:
+        """The answer, whatever its status, with its body still to be read. Close it, or read it to its end.
+
+        `trusted`: the host was named in the settings, so it may be in a private network.
+        """
+        place = target(url)
+        home = place.host
+        sent = dict(headers or {})
+        for _ in range(REDIRECTS_MAX + 1):
+            answer = self._ask(
+                place, sent, trusted, method, self.read_timeout if read_timeout is None else read_timeout
+            )
+            where = answer.headers.get("location") if answer.status in (301, 302, 303, 307, 308) else None
+            if where is None:
+                return answer
+            answer.drain()
+            before, place = place, target(urljoin(place.url, where))
+            trusted = trusted and place.host == home
+            if (place.host, place.port) != (before.host, before.port) or place.scheme < before.scheme:
+                sent = {name: value for name, value in sent.items() if name.lower() in HARMLESS}
+            elif before.authorization and not place.authorization:
+                sent.setdefault("Authorization", before.authorization)
+        raise Unusable(f"{home} redirects without end.", code="redirect_loop")
+
+    def get(
+        self,
+        url: str,
+        *,
+        limit: int = DOCUMENT_MAX,
+        headers: Mapping[str, str] | None = None,
+        trusted: bool = False,
+        check: bool = True,
+        within: float = 300.0,
+    ) -> Document:
+        """A small document, whole. Raises for a status of 400 and above unless `check` is off."""
+        with self.open(url, headers=headers, trusted=trusted) as answer:
+            if check:
+                answer.check()
+            body = answer.read(limit, within=within)
+            return Document(answer.status, answer.headers, answer.url, _decoded(body, answer.headers, limit))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            wires = [wire for wires in self._idle.values() for wire in wires]
+            self._idle.clear()
+            self._count = 0
+        for wire in wires:
+            wire.close()
+
+    def __enter__(self) -> Http:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(
+        self, place: Target, headers: Mapping[str, str], trusted: bool, method: Method, timeout: float
+    ) -> Response:
+        request = self._request(place, headers, method)
+        key = (place.scheme, place.host, place.port, trusted)
+        while True:
+            wire = self._wire(key)
+            try:
+                status, modern, found = wire.ask(request, timeout)
+                return Response(self, key, wire, place, method, status, modern, found)
+            except Stale:  # nothing was answered, and neither GET nor HEAD does harm twice
+                wire.close()
+            except BaseException:
+                wire.close()
+                raise
+
+    def _request(self, place: Target, headers: Mapping[str, str], method: Method) -> bytes:
+        lines = [f"{method} {place.path} HTTP/1.1", f"Host: {place.authority}"]
+        given = set()
+        for name, value in headers.items():
+            if "\r" in value or "\n" in value or not name.replace("-", "").isalnum():
+                raise Unusable("A header for this URL holds what no header may.", code="bad_header")
+            given.add(name.lower())
+            lines.append(f"{name}: {value}")
+        if "user-agent" not in given:
+            lines.append(f"User-Agent: {self.user_agent}")
+        if "accept" not in given:
+            lines.append("Accept: */*")
+        if "accept-encoding" not in given:
+            lines.append("Accept-Encoding: identity")
+        if place.authorization and "authorization" not in given:
+            lines.append(f"Authorization: {place.authorization}")
+        lines.append("\r\n")
+        return "\r\n".join(lines).encode("latin-1", "replace")
+
+    def _wire(self, key: Key) -> Wire:
+        while True:
+            with self._lock:
+                wires = self._idle.get(key)
+                wire = wires.pop() if wires else None
+                if wire is not None:
+                    self._count -= 1
+            if wire is None:
+                break
+            if wire.idle():
+                return wire
+            wire.close()
+        scheme, host, port, trusted = key
+        return Wire(scheme, host, port, trusted=trusted, timeout=self.connect_timeout, tls=self._context(scheme))
+
+    def _context(self, scheme: str) -> ssl.SSLContext | None:
+        """Made once: reading the authorities takes longer than many a download."""
+        if scheme != "https":
+            return None
+        with self._lock:
+            if self._tls is None:
+                self._tls = create_urllib3_context()
+                self._tls.load_default_certs()
+            return self._tls
+
+    def _release(self, key: Key, wire: Wire) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.setdefault(key, []).append(wire)
+                self._count += 1
+                surplus = self._oldest() if self._count > IDLE_MAX else None
+            else:
+                surplus = wire
+        if surplus is not None:
+            surplus.close()
+
+    def _oldest(self) -> Wire:
+        """Of the host that was first asked and still has any."""
+        for key in [key for key, wires in self._idle.items() if not wires]:
+            del self._idle[key]
+        self._count -= 1
+        return next(iter(self._idle.values())).pop(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    status: int
+    headers: Headers
+    url: str
+    """Where it was in the end, without user and password."""
+    body: bytes
+
+
+class Response:
+    """An answer whose body is still on its way. Headers are asked by name in any case."""
+
+    __slots__ = (
+        "_chunk",
+        "_chunked",
+        "_http",
+        "_keep",
+        "_key",
+        "_left",
+        "_place",
+        "_wire",
+        "headers",
+        "length",
+        "status",
+    )
+
+    def __init__(
+        self,
+        http: Http,
+        key: Key,
+        wire: Wire,
+        place: Target,
+        method: Method,
+        status: int,
+        modern: bool,
+        headers: Headers,
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self._http, self._key, self._place = http, key, place
+        self._wire: Wire | None = wire
+        connection = headers.get("connection")
+        self._keep = (
+            modern
+            if connection is None
+            else "close" not in connection.lower() and (modern or "keep" in connection.lower())
+        )
+        coding = headers.get("transfer-encoding")
+        self._chunked = coding is not None
+        self._chunk = 0
+        self.length: int | None = None
+        """Of the body, in bytes, where it was announced."""
+        if method == "HEAD" or status in (204, 304):
+            self.length, self._chunked = 0, False
+        elif coding is not None:
+            if coding.lower() != "chunked":
+                raise ProtocolError(f"{wire.host} answers in a coding nobody knows")
+        else:
+            text = headers.get("content-length")
+            if text is not None:
+                if not (text.isascii() and text.isdigit()):
+                    raise ProtocolError(f"{wire.host} announces a length that is no number")
+                self.length = int(text)
+            else:
+                self._keep = False
+        self._left = self.length
+        if self._left == 0:
+            self._end()
+
+    @property
+    def url(self) -> str:
+        """Where it was in the end, without user and password."""
+        return self._place.url
+
+    def read_into(self, view: memoryview) -> int:
+        """Fills as much of `view` as has arrived, at least a byte; 0 at the end of the body.
+
+        Raises urllib3's IncompleteRead when the body ends before its announced length.
+        """
+        wire = self._wire
+        if wire is None or not len(view):
+            return 0
+        left = self._left
+        if left is not None:
+            count = wire.take(view if left >= len(view) else view[:left])
+            if not count:
+                raise self._short()
+            self._left = left = left - count
+            if not left:
+                self._end()
+            return count
+        if self._chunked:
+            return self._read_chunk(wire, view)
+        count = wire.take(view)
+        if not count:
+            self._end()
+        return count
+
+    def stream(self, chunk: int = 256 * 1024) -> Iterator[bytes]:
+        view = memoryview(bytearray(chunk))
+        while count := self.read_into(view):
+            yield bytes(view[:count])
+
+    def read(self, limit: int = DOCUMENT_MAX, *, within: float = 300.0) -> bytes:
+        """The whole body; raises Unusable past `limit` bytes, and TimeoutError past `within` seconds."""
+        if self.length is not None and self.length > limit:
+            raise self._too_large(limit)
+        until = time.monotonic() + within
+        body = bytearray()
+        view = memoryview(bytearray(min(64 * 1024, (self.length or 64 * 1024))))
+        while count := self.read_into(view):
+            body += view[:count]
+            if len(body) > limit:
+                raise self._too_large(limit)
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self._place.host} took longer than {within:g} s")
+        return bytes(body)
+
+    def check(self) -> None:
+        """Raises for a status of 400 and above, with what was said about it."""
+        if self.status < 400:
+            return
+        host = self._place.host
+        if self.status in (404, 410):
+            raise Gone(f"{host} no longer has it (HTTP {self.status}).")
+        try:
+            body = self.read(BODY_MAX, within=30.0).decode("utf-8", "replace")
+        except (Unusable, ProtocolError, OSError):
+            body = ""
+        raise ProviderError(self.status, body, self.headers, f"{host} answered HTTP {self.status}.")
+
+    def drain(self) -> None:
+        """Reads what is left if it is little, so that the connection can be used again."""
+        try:
+            if self._wire is not None and self._keep and (self.length or 0) <= 64 * 1024:
+                self.read(64 * 1024, within=5.0)
+        except (Unusable, ProtocolError, OSError):
+            pass
+        self.close()
+
+    def abort(self) -> None:
+        """From another thread: wakes the one that is reading, with an error."""
+        wire = self._wire
+        if wire is not None:
+            wire.abort()
+
+    def close(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+
+    def __enter__(self) -> Response:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read_chunk(self, wire: Wire, view: memoryview) -> int:
+        if not self._chunk:
+            size = wire.line().partition(b";")[0].strip()
+            try:
+                if not size.isalnum():
+                    raise ValueError
+                self._chunk = int(size, 16)
+            except ValueError:
+                raise ProtocolError(f"{wire.host} sends chunks that cannot be read") from None
+            if not self._chunk:
+                for _ in range(100):
+                    if not wire.line():
+                        self._end()
+                        return 0
+                raise ProtocolError(f"{wire.host} sends trailers without end")
+        count = wire.take(view[: self._chunk])
+        if not count:
+            raise self._short()
+        self._chunk -= count
+        if not self._chunk and wire.line():
+            raise ProtocolError(f"{wire.host} sends chunks that cannot be read")
+        return count
+
+    def _end(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is None:
+            return
+        if self._keep:
+            self._http._release(self._key, wire)
+        else:
+            wire.close()
+
+    def _short(self) -> IncompleteRead:
+        self.close()
+        left = self._chunk if self._left is None else self._left
+        return IncompleteRead((self.length or left) - left, left)
+
+    def _too_large(self, limit: int) -> Unusable:
+        self.close()
+        return Unusable(f"{self._place.host} sends more than the {limit // MIB} MiB that are read.", code="too_large")
+
+
+def _decoded(body: bytes, headers: Headers, limit: int) -> bytes:
+    """Some servers compress though they were asked not to."""
+    coding = (headers.get("content-encoding") or "identity").lower()
+    if coding in ("identity", ""):
+        return body
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise Unusable(f"This answer is compressed as {coding[:20]}, which was not asked for.", code="bad_encoding")
+    try:
+        opener = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        plain = opener.decompress(body, limit)
+    except zlib.error:
+        raise Unusable("This answer is compressed, and broken.", code="bad_encoding") from None
+    if opener.unconsumed_tail:
+        raise Unusable(f"This answer unpacks to more than {limit // MIB} MiB.", code="too_large")
+    return plain
