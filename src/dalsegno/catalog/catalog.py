@@ -1,0 +1,73 @@
+"""The catalog: what its services share, opened once per configuration."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from dalsegno.catalog.schema import object_storage_backends as backends
+from dalsegno.model.breaker import Breaker
+from dalsegno.model.identity import identity
+from dalsegno.settings import Settings
+from dalsegno.sources.registry import Config, Sources
+
+if TYPE_CHECKING:
+    from dalsegno.engine.item import Item
+    from dalsegno.store.store import Store, Tx
+
+BREAKER = Breaker()
+"""How sources are told to be in trouble: a ban or an outage stops that source alone."""
+
+
+class Catalog:
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
+        self.settings = settings
+        self._sources: dict[str, Sources] = {}
+        self._backends: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def values(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+        """A job's settings with their secrets. Never stored, never logged."""
+        return self.settings.thawed(snapshot or self.settings.snapshot())
+
+    def sources(self, snapshot: Mapping[str, Any]) -> Sources:
+        key = identity(snapshot)
+        with self._lock:
+            if key not in self._sources:
+                self._sources[key] = Sources(Config(self.values(snapshot)))
+            return self._sources[key]
+
+    def library(self, snapshot: Mapping[str, Any]) -> Path:
+        return Path(snapshot.get("LIBRARY_ROOT") or self.settings.library_root.absolute())
+
+    def backend(self, kind: str, url: str) -> int:
+        """The number of a place where files are, known from now on."""
+        with self._lock:
+            known = self._backends.get(url)
+        if known is None:
+            known = self.store.write("backend", lambda tx: _backend(tx, kind, url))
+            with self._lock:
+                self._backends[url] = known
+        return known
+
+    def permit(self, item: Item, name: str) -> Any:
+        return item.permit(name, breaker=BREAKER)
+
+    def close(self) -> None:
+        with self._lock:
+            for sources in self._sources.values():
+                sources.close()
+            self._sources.clear()
+
+
+def _backend(tx: Tx, kind: str, url: str) -> int:
+    query = sa.select(backends.c.id).where(backends.c.url == url)
+    found = tx.conn.execute(query).scalar()
+    if found is None:
+        found = tx.insert_new(backends, {"kind": kind, "url": url, "created_at": tx.now})
+    return int(found if found is not None else tx.conn.execute(query).scalar_one())
