@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Literal
 from urllib.parse import urljoin
 
-from urllib3.exceptions import IncompleteRead, ProtocolError
+from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from dalsegno.model.signal import BODY_MAX, ProviderError
@@ -210,6 +210,7 @@ class Response:
     """An answer whose body is still on its way. Headers are asked by name in any case."""
 
     __slots__ = (
+        "_aborted",
         "_chunk",
         "_chunked",
         "_http",
@@ -247,6 +248,7 @@ class Response:
         coding = headers.get("transfer-encoding")
         self._chunked = coding is not None
         self._chunk = 0
+        self._aborted = False
         self.length: int | None = None
         """Of the body, in bytes, where it was announced."""
         if method == "HEAD" or status in (204, 304):
@@ -292,6 +294,8 @@ class Response:
             return self._read_chunk(wire, view)
         count = wire.take(view)
         if not count:
+            if self._aborted:
+                raise self._short()
             self._end()
         return count
 
@@ -324,7 +328,7 @@ class Response:
             raise Gone(f"{host} no longer has it (HTTP {self.status}).")
         try:
             body = self.read(BODY_MAX, within=30.0).decode("utf-8", "replace")
-        except (Unusable, ProtocolError, OSError):
+        except (Unusable, HTTPError, OSError):
             body = ""
         raise ProviderError(self.status, body, self.headers, f"{host} answered HTTP {self.status}.")
 
@@ -333,12 +337,13 @@ class Response:
         try:
             if self._wire is not None and self._keep and (self.length or 0) <= 64 * 1024:
                 self.read(64 * 1024, within=5.0)
-        except (Unusable, ProtocolError, OSError):
+        except (Unusable, HTTPError, OSError):
             pass
         self.close()
 
     def abort(self) -> None:
         """From another thread: wakes the one that is reading, with an error."""
+        self._aborted = True
         wire = self._wire
         if wire is not None:
             wire.abort()

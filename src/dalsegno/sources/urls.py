@@ -47,13 +47,13 @@ def target(url: str) -> Target:
     """Raises Unusable for anything but a sound http or https URL."""
     try:
         parts = urlsplit(url.strip())
+        if parts.scheme not in PORTS:
+            what = f"{parts.scheme[:20]} URLs are" if parts.scheme else "Something without http:// is"
+            raise Unusable(f"{what} not fetched: only http and https are.", code="bad_url")
         port = parts.port
         host = _host(parts.hostname or "")
     except (ValueError, UnicodeError):
         raise Unusable("This is not a URL that can be asked.", code="bad_url") from None
-    if parts.scheme not in PORTS:
-        what = f"{parts.scheme[:20]} URLs are" if parts.scheme else "Something without http:// is"
-        raise Unusable(f"{what} not fetched: only http and https are.", code="bad_url")
     path = parts.path or "/"
     path = f"{path}?{parts.query}" if parts.query else path
     if not _SENDABLE(path):
