@@ -24,7 +24,7 @@ import zlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -320,6 +320,7 @@ def _track(song: Song) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=512)
 def cover(number: int, side: int = 96) -> bytes:
     """A picture of stripes, as PNG."""
     red, green, blue = hashlib.blake2b(str(number).encode(), digest_size=3).digest()
