@@ -1,0 +1,56 @@
+"""What belongs beside a song: its words and its cover, under the song's own name."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from dalsegno.catalog import durable
+
+logger = logging.getLogger(__name__)
+
+COVERS = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n\x1a\n", ".png"))
+_TIMED = re.compile(r"^\s*\[\d+:\d\d(?:[.:]\d+)?\]", re.MULTILINE)
+
+
+def write_companions(
+    root: Path, song: PurePosixPath, *, lyrics: str | None = None, cover: bytes | None = None
+) -> list[PurePosixPath]:
+    """Those that were written. A file that is there already is left alone, and no trouble here is the song's."""
+    wanted = []
+    if lyrics and lyrics.strip():
+        wanted.append((".lrc" if _TIMED.search(lyrics) else ".txt", lyrics.encode("utf-8", "replace")))
+    if cover:
+        kind = next((suffix for magic, suffix in COVERS if cover.startswith(magic)), None)
+        if kind is None and cover[:4] == b"RIFF" and cover[8:12] == b"WEBP":
+            kind = ".webp"
+        if kind is not None:
+            wanted.append((kind, cover))
+    written = []
+    for suffix, content in wanted:
+        place = song.with_suffix(suffix)
+        try:
+            if _write_new(root / place, content):
+                written.append(place)
+        except OSError as error:
+            logger.warning("%s could not be written beside its song: %s", place.name, error.strerror)
+    return written
+
+
+def _write_new(path: Path, content: bytes) -> bool:
+    """Small enough for one write: a crash leaves a whole file, or a short one that a player ignores."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            durable.sync_file(descriptor)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return True

@@ -1,0 +1,86 @@
+"""The folders of a library, as they are: a name that differs only in case from one that is there is the same name,
+because on many disks it is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from dalsegno.catalog import durable
+
+FOLDERS_MAX = 256
+"""How many are kept in mind."""
+
+
+class Shelf:
+    """One for a library and process, shared by its threads. Reads a folder again only when it has changed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._seen: OrderedDict[Path, tuple[int, dict[str, str]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def folder(self, parts: tuple[str, ...]) -> PurePosixPath:
+        """The folder for these names, relative to the root, made if need be."""
+        place = PurePosixPath()
+        for part in parts:
+            place = place / self._step(self.root / place, part)
+        return place
+
+    def free_names(self, place: PurePosixPath, name: str) -> Iterator[tuple[str, str | None]]:
+        """`name`, then `name (2)` and so on, each with what already has it there, or None."""
+        suffix = place.joinpath(name).suffix
+        stem = name.removesuffix(suffix)
+        folder = self.root / place
+        yield name, self._find(folder, name)
+        for number in range(2, 10_000):
+            other = f"{stem} ({number}){suffix}"
+            yield other, self._find(folder, other)
+
+    def added(self, folder: Path, name: str) -> None:
+        """We put it there ourselves: no reason to read the folder again."""
+        with self._lock:
+            seen = self._seen.get(folder)
+            if seen is not None:
+                seen[1][_same(name)] = name
+                self._seen[folder] = (folder.stat().st_mtime_ns, seen[1])
+
+    def _step(self, parent: Path, part: str) -> str:
+        name, number = part, 1
+        while True:
+            there = self._find(parent, name)
+            if there is not None:
+                if (parent / there).is_dir():
+                    return there
+                number += 1
+                name = f"{part} ({number})"
+                continue
+            (parent / name).mkdir(parents=True, exist_ok=True)
+            durable.sync_folder(parent)
+            self.added(parent, name)
+            return name
+
+    def _find(self, folder: Path, name: str) -> str | None:
+        with self._lock:
+            try:
+                changed = folder.stat().st_mtime_ns
+            except FileNotFoundError:
+                return None
+            seen = self._seen.get(folder)
+            if seen is None or seen[0] != changed:
+                seen = (changed, {_same(entry.name): entry.name for entry in os.scandir(folder)})
+                self._seen[folder] = seen
+                while len(self._seen) > FOLDERS_MAX:
+                    self._seen.popitem(last=False)
+            self._seen.move_to_end(folder)
+            return seen[1].get(_same(name))
+
+
+def _same(name: str) -> str:
+    return (
+        name.lower() if name.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    )
