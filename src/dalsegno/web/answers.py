@@ -1,0 +1,35 @@
+"""Answers as they leave the house: no secret in any text of them, and always valid UTF-8."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+from dalsegno.engine.logbridge import masked
+
+
+def without(secrets: Sequence[str], value: Any) -> Any:
+    """The same tree with the secrets masked, also in keys."""
+    match value:
+        case str():
+            return masked(value, secrets)
+        case Mapping():
+            return {without(secrets, key): without(secrets, each) for key, each in value.items()}
+        case list() | tuple():
+            return [without(secrets, each) for each in value]
+        case _:
+            return value
+
+
+def json_answers(secrets: Sequence[str]) -> type[JSONResponse]:
+    """The response class of an app whose settings hold these secrets."""
+
+    class Answer(JSONResponse):
+        def render(self, content: Any) -> bytes:
+            text = json.dumps(without(secrets, content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            return text.encode("utf-8", "replace")  # half a character may have come in with a request
+
+    return Answer

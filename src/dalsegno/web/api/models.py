@@ -1,0 +1,204 @@
+"""What the API takes and gives."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.json_schema import WithJsonSchema
+
+from dalsegno.catalog.scope import Scope
+from dalsegno.catalog.templates import TITLES
+from dalsegno.engine.item import storable
+from dalsegno.insight.jobs import JobDetail, JobLine
+from dalsegno.insight.progress import JobProgress, StageProgress
+from dalsegno.model.records import CommandRecord, ItemRecord, JobRecord, ProcessRecord, StageRecord, WorkerRecord
+from dalsegno.model.states import JobStatus, StageStatus
+from dalsegno.model.suggest import did_you_mean
+from dalsegno.store.schema import COUNTERS
+
+Text = Annotated[str, StringConstraints(max_length=2000), AfterValidator(storable)]
+Name = Annotated[str, StringConstraints(max_length=200), AfterValidator(storable)]
+
+
+# --- what it takes --------------------------------------------------------------------------------
+
+
+class Body(BaseModel):
+    """A key nobody knows is a mistake, and most often a misspelt one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        for key in given if isinstance(given, dict) else ():
+            if key not in cls.model_fields:
+                raise ValueError(f'There is no "{key!s:.60}" here.{did_you_mean(str(key), cls.model_fields)}')
+        return given
+
+
+class NewJob(Body):
+    template: str = Field(description="Its id or its title.", examples=["full", "全链路"])
+    scope: Annotated[Any, WithJsonSchema(Scope.model_json_schema())] = None
+    """Checked by the catalog itself, which says in one sentence what is wrong with it."""
+    priority: int = Field(default=100, description="Smaller runs first, among all jobs.")
+    download_sources: list[Name] = Field(default=[], description="Where songs are fetched from, in order.")
+    requested_by: Name = "api"
+    options: dict[str, Any] = {}
+
+
+class Pause(Body):
+    reason: Text | None = Field(default=None, description="Why; shown wherever the job stands still.")
+    until: AwareDatetime | None = Field(default=None, description="Go on by itself then; with its zone.")
+    requested_by: Name = "api"
+
+
+class Resume(Body):
+    overrides: dict[str, Any] = Field(
+        default={},
+        description="Settings of the job's snapshot that change from here on.",
+        examples=[{"LIBRARY_ROOT": "/mnt/bigger"}],
+    )
+    requested_by: Name = "api"
+
+
+# --- what it gives --------------------------------------------------------------------------------
+
+
+class Stage(BaseModel):
+    id: int
+    key: str
+    service: str
+    status: StageStatus
+    counts: dict[str, int]
+    """Items by status, and `total`."""
+    done: int
+    """Ended, whichever way."""
+    expected: int | None
+    """How many there will be; null while that is not known."""
+    fraction: float
+    rate: float | None
+    """Items a second since it started."""
+    seconds_left: float | None
+    last_error: str | None
+    pause_reason: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, stage: StageRecord, progress: StageProgress) -> Stage:
+        own = ("id", "key", "service", "status", "last_error", "pause_reason", "started_at", "finished_at")
+        told = ("done", "expected", "fraction", "rate", "seconds_left")
+        return cls(
+            counts=_counts([stage]),
+            **{name: getattr(stage, name) for name in own},
+            **{name: getattr(progress, name) for name in told},
+        )
+
+
+class Job(BaseModel):
+    id: int
+    template: str
+    title: str | None
+    """What the template is called in Chinese; null for other workflows."""
+    status: JobStatus
+    priority: int
+    lane: str
+    requested_by: str | None
+    scope: Any | None
+    download_sources: list[str]
+    options: Any | None
+    overrides: Any | None
+    progress: float | None
+    """From 0 to 1."""
+    counts: dict[str, int]
+    """Items of all stages by status, and `total`."""
+    current_stage: str | None
+    pause_reason: str | None
+    paused_by: str | None
+    paused_at: datetime | None
+    pause_until: datetime | None
+    error_code: str | None
+    error_message: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, line: JobLine) -> Job:
+        return cls(**_fields(line.job, line.workflow), counts=line.counts)
+
+
+class JobInFull(Job):
+    version: int
+    """Of the workflow."""
+    reason: str | None
+    """Why it does not run, where that is known."""
+    stages: list[Stage]
+    snapshot: Any | None
+    """The settings it runs with, frozen when it was submitted."""
+
+    @classmethod
+    def told(cls, detail: JobDetail, progress: JobProgress) -> JobInFull:
+        fields = _fields(detail.job, detail.workflow)
+        return cls(
+            **{**fields, "progress": progress.fraction},
+            version=detail.version,
+            reason=progress.reason,
+            counts=_counts(detail.stages),
+            stages=[Stage.of(*pair) for pair in zip(detail.stages, progress.stages, strict=True)],
+            snapshot=detail.job.snapshot,
+        )
+
+
+class Jobs(BaseModel):
+    jobs: list[Job]
+    next_cursor: str | None
+    """Ask again with `cursor` for the next page; null on the last one."""
+
+
+class Item(ItemRecord):
+    stage: str
+
+
+class Items(BaseModel):
+    items: list[Item]
+    next_cursor: str | None
+
+
+class Command(CommandRecord):
+    """What was asked for. Follow it at `/api/commands/{id}` until its status is `applied` or `rejected`."""
+
+
+class Worker(WorkerRecord):
+    node: str
+    alive: bool
+    """Its process is: a process that died is listed until what it held was taken back."""
+
+
+class Workers(BaseModel):
+    workers: list[Worker]
+    processes: list[ProcessRecord]
+    moving: int
+    """Workers that transfer bytes right now."""
+    speed: float
+    """Bytes a second, all together."""
+
+
+_SHARED = [name for name in Job.model_fields if name in JobRecord.model_fields]
+
+
+def _fields(job: JobRecord, workflow: str) -> dict[str, Any]:
+    return {
+        **{name: getattr(job, name) for name in _SHARED},
+        "template": workflow,
+        "title": TITLES.get(workflow),
+        "download_sources": (job.snapshot or {}).get("DOWNLOAD_SOURCES", []),
+    }
+
+
+def _counts(stages: list[StageRecord]) -> dict[str, int]:
+    return {str(name): sum(getattr(stage, name) for stage in stages) for name in ("total", *COUNTERS)}

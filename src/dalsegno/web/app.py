@@ -1,0 +1,50 @@
+"""The application: the API, the live page and their static files, behind one guard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+
+from dalsegno.settings import Settings
+from dalsegno.store.store import Store
+from dalsegno.version import VERSION
+from dalsegno.web import page
+from dalsegno.web.answers import json_answers
+from dalsegno.web.api import commands, jobs, workers
+from dalsegno.web.guard import Guard
+from dalsegno.web.problems import DOCUMENTED, answer_with_problems, describe_problems
+from dalsegno.web.room import Room
+
+STATIC = Path(__file__).parent / "static"
+
+
+def create_app(store: Store, settings: Settings, *, host: str | None = None) -> FastAPI:
+    """`host` is where it listens, unless that is CONSOLE_HOST."""
+    secrets = settings.secrets()
+    app = FastAPI(
+        title="Dal Segno",
+        version=VERSION,
+        summary="Jobs that always continue from the mark.",
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # the default pages load their scripts from a CDN
+        redoc_url=None,
+        default_response_class=json_answers(secrets),
+        responses=DOCUMENTED,
+    )
+    app.state.room = Room(store, settings)
+    app.add_middleware(Guard, host=host or settings.console_host, secrets=secrets)
+    answer_with_problems(app, secrets)
+    for part in (jobs.router, commands.router, workers.router):
+        app.include_router(part, prefix="/api")
+    app.include_router(page.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        """The process lives. It says nothing about the database."""
+        return {"status": "ok"}
+
+    describe_problems(app)
+    return app

@@ -1,0 +1,126 @@
+"""Errors as answers: RFC 9457 problem details, with the stable code that programs may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from dalsegno.errors import DalSegnoError
+from dalsegno.web.answers import json_answers
+
+MEDIA_TYPE = "application/problem+json"
+UNEXPECTED = "Something unexpected went wrong. Nothing that was finished is lost; the log says more."
+
+
+class HostRefused(DalSegnoError):
+    """This console does not answer to the name "{host}". Use the address that it printed when it started."""
+
+    code = "host_refused"
+    status = 421
+
+
+class OriginRefused(DalSegnoError):
+    """A page of another site ({origin}) asked for this change, so it was not made."""
+
+    code = "origin_refused"
+    status = 403
+
+
+class Fault(BaseModel):
+    """One thing that is wrong with a request."""
+
+    where: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """Problem details."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[Fault] = []
+
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "What is wrong, and what to do about it.", "content": {
+        MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}
+    }},
+}  # fmt: skip
+
+
+def problem(status: int, code: str, detail: str, secrets: Sequence[str], errors: Sequence[Fault] = ()) -> JSONResponse:
+    body = Problem(
+        type=f"urn:dalsegno:error:{code}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        code=code,
+        errors=list(errors),
+    )
+    headers = {"Retry-After": "2"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    content = body.model_dump(exclude_defaults=True)
+    return json_answers(secrets)(content, status, headers, media_type=MEDIA_TYPE)
+
+
+def problem_of(error: DalSegnoError, secrets: Sequence[str]) -> JSONResponse:
+    return problem(error.status, error.code, str(error), secrets)
+
+
+def answer_with_problems(app: FastAPI, secrets: Sequence[str]) -> None:
+    """Whatever a handler raises becomes problem details. What nobody expected ends in the guard."""
+
+    async def known(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, DalSegnoError)
+        return problem_of(error, secrets)
+
+    async def invalid(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        faults = [Fault(where=".".join(map(str, each["loc"])), detail=_sentence(each)) for each in error.errors()]
+        return problem(422, "input_invalid", faults[0].detail, secrets, faults)
+
+    async def http(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        phrase = HTTPStatus(error.status_code).phrase
+        code = phrase.lower().replace(" ", "_").replace("-", "_")
+        detail = "There is nothing at this address." if error.status_code == 404 else str(error.detail)
+        answer = problem(error.status_code, code, detail, secrets)
+        answer.headers.update(error.headers or {})
+        return answer
+
+    app.add_exception_handler(DalSegnoError, known)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+
+
+def describe_problems(app: FastAPI) -> None:
+    """FastAPI knows only models that a route returns; nothing returns a problem."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schemas = generate()["components"]["schemas"]
+            described = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(described.pop("$defs"), Problem=described)
+        return generate()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _sentence(fault: dict[str, Any]) -> str:
+    said = str(fault["msg"])
+    if fault["type"] == "value_error":
+        return said.removeprefix("Value error, ")
+    if fault["type"] == "json_invalid":
+        return f"The body is not JSON: {fault.get('ctx', {}).get('error', said)}."
+    place = ".".join(map(str, fault["loc"][1:])) or "The body"
+    return f"{place}: {said[0].lower()}{said[1:]}."

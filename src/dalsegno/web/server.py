@@ -1,0 +1,87 @@
+"""The server under the app: a socket bound before anything else starts, and a thread that answers on it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from dalsegno.errors import SettingInvalid
+from dalsegno.web.guard import is_loopback
+
+GRACE = 3
+"""Seconds that open requests have to finish when the server stops."""
+
+
+def bind(host: str, port: int, *, insecure: bool = False) -> socket.socket:
+    """A listening socket, or an error that says what to change."""
+    if not is_loopback(host) and not insecure:
+        problem = (
+            f'"{host}" can be reached from other machines, and the console has no password yet. '
+            "Use 127.0.0.1, or say --insecure if everyone who can reach it may use it."
+        )
+        raise SettingInvalid(key="CONSOLE_HOST", problem=problem)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=512)
+    except socket.gaierror as error:
+        raise SettingInvalid(key="CONSOLE_HOST", problem=f'there is no address "{host}": {error.strerror}.') from None
+    except OSError as error:
+        raise _unusable(error, host, port) from None
+
+
+def _unusable(error: OSError, host: str, port: int) -> SettingInvalid:
+    match error.errno:
+        case errno.EADDRINUSE:
+            problem = f"port {port} on {host} is taken by another program. Choose another one: --port {_next(port)}"
+            return SettingInvalid(key="CONSOLE_PORT", problem=problem)
+        case errno.EACCES:
+            problem = f"this user may not listen on port {port}. Choose one above 1023: --port 8765"
+            return SettingInvalid(key="CONSOLE_PORT", problem=problem)
+        case _:
+            return SettingInvalid(key="CONSOLE_HOST", problem=f'cannot listen on "{host}": {error.strerror}.')
+
+
+def _next(port: int) -> int:
+    return port + 1 if port < 65535 else 8765
+
+
+class ConsoleServer:
+    """Answers on a socket until it is stopped."""
+
+    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+        self._socket = listening
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off",
+            ws="none", loop="asyncio", timeout_graceful_shutdown=GRACE,
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([listening],), name="console", daemon=True)
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        if host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> ConsoleServer:
+        self._thread.start()
+        while self._thread.is_alive() and not self._server.started:
+            time.sleep(0.005)
+        return self
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(GRACE + 5)
+        self._socket.close()
+
+    def __enter__(self) -> ConsoleServer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
