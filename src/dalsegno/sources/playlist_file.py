@@ -1,0 +1,226 @@
+"""Playlist files, local or over HTTP: each is a playlist, each line a track.
+
+A line may name a URL, or a file under the folder of its playlist or under one of FOLDER_ROOTS; lists that came over
+HTTP may name URLs only. A line that names just a song is a track too, for other sources to find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+from dalsegno.model.signal import ProviderError
+from dalsegno.sources.hosts import Hosts
+from dalsegno.sources.http import MIB, Http
+from dalsegno.sources.model import Gone, Media, Playlist, Pool, Source, Track, Unusable
+from dalsegno.sources.playlist_formats import Entry, Listing, parse, stem
+from dalsegno.sources.registry import Config
+from dalsegno.sources.suffixes import lossless, suffix_of
+from dalsegno.sources.urls import host_of, lasting, named, secrets_of, target, without_login
+
+LIST_MAX = 16 * MIB
+WEB = ("http://", "https://")
+
+
+def open_source(config: Config) -> Source:
+    files = config.list("PLAYLIST_FILES")
+    hosts = Hosts(config, "playlist-file", (file for file in files if file.startswith(WEB)))
+    return PlaylistFiles(files, [Path(root) for root in config.list("FOLDER_ROOTS")], hosts)
+
+
+class PlaylistFiles(Source):
+    name = "playlist-file"
+
+    def __init__(self, files: Iterable[str], roots: Iterable[Path], hosts: Hosts) -> None:
+        self._http = Http()
+        self._hosts = hosts
+        self._files = list(files)
+        self._roots = [root.resolve() for root in roots]
+
+    def pools(self) -> Iterable[Pool]:
+        return [Pool(id="files", name="Playlist files", kind="files")]
+
+    def playlists(self, pool: Pool) -> Iterable[Playlist]:
+        if pool.id != "files":
+            raise Gone(f'There is no pool "{pool.id}" of playlist files.')
+        for id, place in self._places():
+            title = ""
+            if not place.startswith(WEB):
+                try:
+                    title = self._listing(place).title
+                except (Gone, Unusable, ProviderError):  # told when this file itself is read
+                    title = ""
+            yield Playlist(
+                id=id, name=title or stem(named(place)), kind="file", url=id if place.startswith(WEB) else None
+            )
+
+    def tracks(self, playlist: Playlist) -> Iterable[Track]:
+        place = self._place(playlist.id)
+        return (self._track(playlist.id, place, entry) for entry in self._listing(place).entries)
+
+    def resolve(self, track: Track) -> Media:
+        id = str(track.snapshot.get("playlist") or "")
+        place = self._place(id)
+        where = str(track.snapshot.get("place") or "")
+        if not where and track.snapshot.get("hidden"):
+            found = (each for each in self._listing(place).entries if self._track(id, place, each).id == track.id)
+            entry = next(found, None)
+            if entry is None:
+                raise Gone(f'"{track.title}" is no longer in {named(place)}.')
+            where = _whole(place, entry.place)
+        if not where:
+            raise Unusable(f'{named(place)} does not say where "{track.title}" is.', code="no_location")
+        return self._remote(track, where) if where.startswith(WEB) else self._local(track, place, where)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        """Every file with its id: its path, or its URL without credentials."""
+        for file in self._files:
+            if file.startswith(WEB):
+                yield named(file), file
+            elif Path(file).is_file():
+                yield _text(file), file
+            else:
+                for found in _matching(Path(file).expanduser()):
+                    yield _text(found), found
+
+    def _place(self, id: str) -> str:
+        place = next((place for name, place in self._places() if name == id), None)
+        if place is None:
+            raise Gone(f"{id} is not there, or no longer among PLAYLIST_FILES.")
+        return place
+
+    def _listing(self, place: str) -> Listing:
+        if place.startswith(WEB):
+            try:
+                document = self._http.get(place, trusted=True, limit=LIST_MAX)
+            except Gone:
+                raise Gone(f"{host_of(place)} no longer has the playlist {named(place)}.") from None
+            return parse(document.body, urlsplit(place).path)
+        try:
+            with Path(place).open("rb") as file:
+                body = file.read(LIST_MAX + 1)
+        except FileNotFoundError:
+            raise Gone(f"{_text(place)} is not there any more.") from None
+        except OSError as error:
+            raise Unusable(f"{_text(place)} cannot be read: {error.strerror}.", code="unreadable_file") from None
+        if len(body) > LIST_MAX:
+            raise Unusable(f"{_text(place)} is larger than {LIST_MAX // MIB} MiB.", code="too_large")
+        return parse(body, place)
+
+    def _track(self, playlist: str, place: str, entry: Entry) -> Track:
+        where = _whole(place, entry.place)
+        keep = bool(where) and (not where.startswith(WEB) or lasting(where))
+        snapshot = {"playlist": playlist}
+        if keep:
+            snapshot["place"] = where
+        elif where:
+            snapshot["hidden"] = "yes"
+        if entry.cover.startswith(WEB) and lasting(entry.cover):
+            snapshot["cover"] = entry.cover
+        return Track(
+            id=_id(where, entry),
+            title=entry.title,
+            artists=entry.artists,
+            album=entry.album,
+            track_no=entry.track_no,
+            disc_no=entry.disc_no,
+            year=entry.year,
+            duration=entry.duration,
+            isrc=entry.isrc,
+            snapshot=snapshot,
+        )
+
+    def _remote(self, track: Track, url: str) -> Media:
+        suffix = suffix_of(urlsplit(url).path)
+        login = target(url).authorization
+        cover = str(track.snapshot.get("cover") or "")
+        return Media(
+            url=without_login(url),
+            headers={"Authorization": login} if login else {},
+            suffix=suffix,
+            lossless=lossless(suffix),
+            duration=track.duration,
+            trusted=self._hosts.trust(url),
+            secrets=secrets_of(url),
+            cover=Media(url=cover, trusted=self._hosts.trust(cover)) if cover else None,
+        )
+
+    def _local(self, track: Track, place: str, where: str) -> Media:
+        if place.startswith(WEB):
+            raise Unusable("A playlist from the web may not name a file of this machine.", code="path_refused")
+        folder = Path(place).resolve().parent
+        path = Path(_bytes(where)).resolve()
+        if not any(path.is_relative_to(root) for root in (folder, *self._roots)):
+            raise Unusable(
+                f'"{track.title}" lies neither under the folder of its playlist nor under FOLDER_ROOTS.',
+                code="path_refused",
+            )
+        if not path.is_file():
+            raise Gone(f'The file of "{track.title}" is not there.')
+        suffix = suffix_of(path.name)
+        return Media(
+            path=path, size=path.stat().st_size, suffix=suffix, lossless=lossless(suffix), duration=track.duration
+        )
+
+
+def _matching(pattern: Path) -> list[str]:
+    fixed = list(takewhile(lambda part: not set(part) & set("*?["), pattern.parts))
+    rest = pattern.parts[len(fixed) :]
+    return sorted(str(path) for path in Path(*fixed).glob(str(Path(*rest))) if path.is_file()) if rest else []
+
+
+def _whole(place: str, entry: str) -> str:
+    """Where an entry of the playlist at `place` is: a URL, an absolute path, or empty for what cannot be fetched."""
+    if entry.lower().startswith(WEB):
+        return entry
+    if place.startswith(WEB):
+        joined = "" if not entry or "\\" in entry[:3] else urljoin(without_login(place), entry)
+        return joined if joined.startswith(WEB) else ""
+    if entry.lower().startswith("file:"):
+        return (
+            _text(os.path.normpath(unquote(urlsplit(entry).path)))
+            if urlsplit(entry).netloc in ("", "localhost")
+            else ""
+        )
+    if not entry or "://" in entry or ":" in entry.partition("/")[0][2:]:
+        return ""
+    folder = Path(place).absolute().parent
+    written = folder / _bytes(entry)
+    for path in (written, folder / _bytes(entry.replace("\\", "/")), folder / _bytes(unquote(entry))):
+        if _exists(path):
+            return _text(os.path.normpath(path))
+    return _text(os.path.normpath(written))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _id(where: str, entry: Entry) -> str:
+    """Where it is; or how the list calls it; or, failing both, the song itself."""
+    if entry.known_as:
+        return entry.known_as[:200]
+    if where:
+        plain = named(where) if lasting(where) else without_login(where).partition("?")[0]
+        return plain if len(plain) <= 300 else hashlib.sha256(plain.encode()).hexdigest()
+    song = "\n".join((entry.title, *entry.artists, entry.album)).casefold()
+    return "song:" + hashlib.sha256(song.encode()).hexdigest()[:32]
+
+
+def _text(path: str) -> str:
+    """A path that can be stored: bytes that are no UTF-8 become %XX."""
+    return "".join(f"%{ord(letter) - 0xDC00:02X}" if 0xDC80 <= ord(letter) <= 0xDCFF else letter for letter in path)
+
+
+def _bytes(path: str) -> str:
+    return path.replace("\0", "")
