@@ -231,12 +231,28 @@ def test_a_database_that_is_away_when_a_permit_is_asked_for_costs_no_attempt(
         with item.permit(SOURCE):
             return
 
+    limit(store, SOURCE, Limit(concurrent=5))
     failed = fail_once(store, monkeypatch, "permit")
     job = submit(store, one_step(), items=keys(1)).job_id
     with Engine(store, [work], SWIFT):
         assert wait_for_job(store, job) == "completed"
     assert failed.is_set()
     assert attempts == [0, 0]
+
+
+def test_a_call_that_nobody_limits_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of songs a minute come from sources where all is well."""
+    asked = fail_once(store, monkeypatch, "permit")
+
+    @service("work")
+    def work(item: Item) -> None:
+        with item.permit(SOURCE):
+            return
+
+    job = submit(store, one_step(), items=keys(3)).job_id
+    with Engine(store, [work], SWIFT):
+        assert wait_for_job(store, job) == "completed"
+    assert not asked.is_set()
 
 
 # --- lines ----------------------------------------------------------------------------------------
