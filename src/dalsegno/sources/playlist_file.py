@@ -17,6 +17,7 @@ from dalsegno.model.signal import ProviderError
 from dalsegno.sources.hosts import Hosts
 from dalsegno.sources.http import MIB, Http
 from dalsegno.sources.model import Gone, Media, Playlist, Pool, Source, Track, Unusable
+from dalsegno.sources.paths import storable
 from dalsegno.sources.playlist_formats import Entry, Listing, parse, stem
 from dalsegno.sources.registry import Config
 from dalsegno.sources.suffixes import lossless, suffix_of
@@ -85,10 +86,10 @@ class PlaylistFiles(Source):
             if file.startswith(WEB):
                 yield named(file), file
             elif Path(file).is_file():
-                yield _text(file), file
+                yield storable(file), file
             else:
                 for found in _matching(Path(file).expanduser()):
-                    yield _text(found), found
+                    yield storable(found), found
 
     def _place(self, id: str) -> str:
         place = next((place for name, place in self._places() if name == id), None)
@@ -107,11 +108,11 @@ class PlaylistFiles(Source):
             with Path(place).open("rb") as file:
                 body = file.read(LIST_MAX + 1)
         except FileNotFoundError:
-            raise Gone(f"{_text(place)} is not there any more.") from None
+            raise Gone(f"{storable(place)} is not there any more.") from None
         except OSError as error:
-            raise Unusable(f"{_text(place)} cannot be read: {error.strerror}.", code="unreadable_file") from None
+            raise Unusable(f"{storable(place)} cannot be read: {error.strerror}.", code="unreadable_file") from None
         if len(body) > LIST_MAX:
-            raise Unusable(f"{_text(place)} is larger than {LIST_MAX // MIB} MiB.", code="too_large")
+            raise Unusable(f"{storable(place)} is larger than {LIST_MAX // MIB} MiB.", code="too_large")
         return parse(body, place)
 
     def _track(self, playlist: str, place: str, entry: Entry) -> Track:
@@ -156,7 +157,7 @@ class PlaylistFiles(Source):
         if place.startswith(WEB):
             raise Unusable("A playlist from the web may not name a file of this machine.", code="path_refused")
         folder = Path(place).resolve().parent
-        path = Path(_bytes(where)).resolve()
+        path = Path(_sound(where)).resolve()
         if not any(path.is_relative_to(root) for root in (folder, *self._roots)):
             raise Unusable(
                 f'"{track.title}" lies neither under the folder of its playlist nor under FOLDER_ROOTS.',
@@ -185,18 +186,18 @@ def _whole(place: str, entry: str) -> str:
         return joined if joined.startswith(WEB) else ""
     if entry.lower().startswith("file:"):
         return (
-            _text(os.path.normpath(unquote(urlsplit(entry).path)))
+            storable(os.path.normpath(unquote(urlsplit(entry).path)))
             if urlsplit(entry).netloc in ("", "localhost")
             else ""
         )
     if not entry or "://" in entry or ":" in entry.partition("/")[0][2:]:
         return ""
     folder = Path(place).absolute().parent
-    written = folder / _bytes(entry)
-    for path in (written, folder / _bytes(entry.replace("\\", "/")), folder / _bytes(unquote(entry))):
+    written = folder / _sound(entry)
+    for path in (written, folder / _sound(entry.replace("\\", "/")), folder / _sound(unquote(entry))):
         if _exists(path):
-            return _text(os.path.normpath(path))
-    return _text(os.path.normpath(written))
+            return storable(os.path.normpath(path))
+    return storable(os.path.normpath(written))
 
 
 def _exists(path: Path) -> bool:
@@ -217,10 +218,5 @@ def _id(where: str, entry: Entry) -> str:
     return "song:" + hashlib.sha256(song.encode()).hexdigest()[:32]
 
 
-def _text(path: str) -> str:
-    """A path that can be stored: bytes that are no UTF-8 become %XX."""
-    return "".join(f"%{ord(letter) - 0xDC00:02X}" if 0xDC80 <= ord(letter) <= 0xDCFF else letter for letter in path)
-
-
-def _bytes(path: str) -> str:
+def _sound(path: str) -> str:
     return path.replace("\0", "")
