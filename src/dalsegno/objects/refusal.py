@@ -94,12 +94,17 @@ def unreachable(host: str, error: Exception) -> StoreUnavailable:
 
 
 _PROBLEMS = {
-    "NewConnectionError": "nobody listens there",
-    "NameResolutionError": "the name is unknown",
+    "ConnectionRefusedError": "nobody listens there",
+    "gaierror": "its name is unknown",
+    "TimeoutError": "it does not answer",
+    "ConnectionResetError": "it cut the connection",
+    "BrokenPipeError": "it cut the connection",
+    "LineCut": "it cut the connection",
+    "SSLError": "it does not speak TLS",
+    "SSLCertVerificationError": "its certificate is not trusted",
+    # botocore's
+    "EndpointConnectionError": "nobody listens there",
     "ConnectTimeoutError": "it does not answer",
     "ReadTimeoutError": "it stopped answering",
-    "ProtocolError": "it cut the connection",
-    "SSLError": "its certificate is not trusted, or it does not speak TLS",
-    "EndpointConnectionError": "nobody listens there",
     "ConnectionClosedError": "it cut the connection",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -150,7 +151,7 @@ class S3Store(ObjectStore):
 
     def _put_small(self, key: str, source: Source, content_type: str, *, replace: bool) -> Put:
         able, wire = self.capabilities, self._open()[1]
-        headers = {"content-type": content_type}
+        headers = {"content-type": _plain(content_type)}
         if able.metadata:
             headers["x-amz-meta-sha256"] = source.sha256
         if able.checksum_sha256 and not (able.payload_checked or able.etag_md5):
@@ -194,7 +195,7 @@ class S3Store(ObjectStore):
     def _put_large(self, key: str, source: Source, content_type: str, resume: Resume, *, replace: bool) -> Put:
         control, wire = self._open()
         upload = Multipart(control, wire, self.capabilities, self.full_key(key), source, resume, self._part_size)
-        reused, etag = upload.run(content_type, replace=replace, arrived=lambda: self._arrived(key, source))
+        reused, etag = upload.run(_plain(content_type), replace=replace, arrived=lambda: self._arrived(key, source))
         stored = self._verified(key, source, etag)
         resume.clear()
         return Put(stored=stored, parts_reused=reused, bytes_sent=source.sent)
@@ -222,6 +223,11 @@ class S3Store(ObjectStore):
         if unfinished is not None:
             self._open()[0].abort(unfinished.key, unfinished.upload_id)
             resume.clear()
+
+
+def _plain(content_type: str) -> str:
+    """It may come from a stranger, and goes into a header."""
+    return content_type if re.fullmatch(r"[!-~]+( [!-~]+)*", content_type) else "application/octet-stream"
 
 
 def _stored(key: str, headers: Any) -> Stored:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
-
-import urllib3
-from urllib3.exceptions import HTTPError
 
 from dalsegno.clock import Clock, SystemClock
 from dalsegno.objects.errors import StoreError, UploadCancelled
+from dalsegno.objects.line import Answer, Lines
 from dalsegno.objects.refusal import refusal, unreachable
 from dalsegno.objects.sign import UNSIGNED, Credentials, encode, query_string, sign
 
-CONNECTIONS = 64
 ATTEMPTS = 4
 PAUSE_MAX = 5.0
-CONNECT_TIMEOUT = 10.0
-READ_TIMEOUT = 60.0
-BLOCK = 256 * 1024
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 Body = bytes | Callable[[], Iterable[bytes]]
@@ -40,7 +32,7 @@ class Wire:
         self._host = address.netloc
         self._prefix = address.path.rstrip("/")
         self._region, self._credentials, self._clock = region, credentials, clock or SystemClock()
-        self._pool = _pool(base)
+        self._lines = Lines(base)
         self._sleep = threading.Event().wait
 
     def request(
@@ -56,7 +48,7 @@ class Wire:
         accept: frozenset[int] = frozenset(),
         cancelled: Callable[[], bool] = lambda: False,
         attempts: int = ATTEMPTS,
-    ) -> Any:
+    ) -> Answer:
         """The answer, when it is 2xx or in `accept`; else a StoreError."""
         path = f"{self._prefix}/{encode(key)}"
         text = query_string(dict(query or {}))
@@ -71,18 +63,13 @@ class Wire:
                     dict(headers or {}), sha256,
                 )  # fmt: skip
                 sent["content-length"] = str(length)
-                answer = self._pool.urlopen(
-                    method,
-                    target,
-                    body=body() if callable(body) else body or None,
-                    headers=sent,
-                    retries=False,
-                    redirect=False,
-                    assert_same_host=False,
-                )
-            except HTTPError as error:
+                lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+                head = f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+                pieces = body() if callable(body) else (body,)
+                answer = self._lines.exchange(head, pieces, bodiless=method == "HEAD")
+            except OSError as error:
                 failed = unreachable(self._host, error)
-                retry = not isinstance(error, urllib3.exceptions.SSLError)
+                retry = not isinstance(error, ssl.SSLError)
             else:
                 if answer.status < 300 or answer.status in accept:
                     return answer
@@ -94,23 +81,7 @@ class Wire:
         raise AssertionError
 
     def close(self) -> None:
-        self._pool.close()
-
-
-def _pool(base: str) -> Any:
-    address = urlsplit(base)
-    options: dict[str, Any] = {
-        "maxsize": CONNECTIONS,
-        "block": False,
-        "timeout": urllib3.Timeout(connect=CONNECT_TIMEOUT, read=READ_TIMEOUT),
-        "blocksize": BLOCK,
-    }
-    if address.scheme == "https":
-        options["ca_certs"] = os.environ.get("AWS_CA_BUNDLE") or None
-    proxy = getproxies().get(address.scheme)
-    if proxy and not proxy_bypass(address.hostname or ""):
-        return urllib3.ProxyManager(proxy, **options).connection_from_url(base)
-    return urllib3.PoolManager(**options).connection_from_url(base)
+        self._lines.close()
 
 
 def _pause(attempt: int, headers: Mapping[str, str]) -> float:
