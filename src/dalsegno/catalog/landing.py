@@ -30,7 +30,7 @@ class Landed:
     sha256: str
     audio: Audio
     reused: bool = False
-    """The same bytes were there under this name already."""
+    """The same bytes were there already."""
 
 
 def land(
@@ -40,12 +40,14 @@ def land(
     name: Callable[[str], PurePosixPath],
     shelf: Shelf | None = None,
     replace: PurePosixPath | None = None,
+    twin: Callable[[str], PurePosixPath | None] | None = None,
     extra: Mapping[str, Any] | None = None,
     deep: bool = False,
 ) -> Landed:
     """`name` is asked for the place, given the suffix that fits the content. `replace`: a file that gives way to the
-    new one if that has the same suffix (else both stay). `extra` is kept in the receipt. The part is gone afterwards,
-    the receipt stays until `part.clear`.
+    new one if that has the same suffix (else both stay). `twin` is asked, given a SHA-256, for a file of the library
+    that has it: then that one is used and nothing is stored twice. `extra` is kept in the receipt. The part is gone
+    afterwards, the receipt stays until `part.clear`.
 
     Raises NotAudio (nothing of the part is kept) or DiskFull.
     """
@@ -67,6 +69,8 @@ def land(
         )
         if replace is not None and replace.suffix.lower() == audio.suffix:
             receipt, reused = _over(part, receipt, replace), False
+        elif twin is not None and (found := _twin(part, receipt, twin(receipt.sha256))) is not None:
+            receipt, reused = found, True
         else:
             receipt, reused = _beside(part, receipt, name(audio.suffix), shelf or Shelf(part.root))
     return Landed(receipt.place, receipt.size, receipt.sha256, audio, reused)
@@ -76,7 +80,7 @@ def adopt(root: Path, key: str, *, shelf: Shelf | None = None) -> Receipt | None
     """What a run that was cut off had finished, brought to its end; None when the song is still to be fetched (and then
     no receipt is left). Raises PartBusy while another is at it."""
     receipt = read_receipt(root, key)
-    if receipt is None:
+    if receipt is None or receipt.place.is_absolute() or ".." in receipt.place.parts:
         return None
     final = root / receipt.path
     try:
@@ -95,9 +99,8 @@ def adopt(root: Path, key: str, *, shelf: Shelf | None = None) -> Receipt | None
         if part.size != receipt.size or _digest(part.path) != receipt.sha256:
             part.discard()
             return receipt if _is(final, receipt) else None
-        if receipt.replace or (
-            final.is_file() and not final.stat().st_size
-        ):  # the name was claimed, with nothing in it
+        claimed = final.is_file() and not final.stat().st_size
+        if receipt.replace or claimed:
             return _over(part, receipt, receipt.place)
         return _beside(part, receipt, receipt.place, shelf or Shelf(root))[0]
 
@@ -119,12 +122,9 @@ def _beside(part: Part, receipt: Receipt, wanted: PurePosixPath, shelf: Shelf) -
     folder = part.root / place
     for name, there in shelf.free_names(place, wanted.name):
         if there is not None:
-            if _is(folder / there, receipt, look=True):
-                receipt = _at(receipt, place / there)
-                part.write_receipt(receipt)
-                faults.point("land.reused")
-                part.remove()
-                return receipt, True
+            same = _twin(part, receipt, place / there)
+            if same is not None:
+                return same, True
             continue
         receipt = _at(receipt, place / name)
         part.write_receipt(receipt)
@@ -138,6 +138,17 @@ def _beside(part: Part, receipt: Receipt, wanted: PurePosixPath, shelf: Shelf) -
         faults.point("land.removed")
         return receipt, False
     raise FileExistsError(f"{wanted} is taken, and so are all its numbers")
+
+
+def _twin(part: Part, receipt: Receipt, place: PurePosixPath | None) -> Receipt | None:
+    """The file there instead of ours, if its bytes are the same."""
+    if place is None or not _is(part.root / place, receipt, look=True):
+        return None
+    receipt = _at(receipt, place)
+    part.write_receipt(receipt)
+    faults.point("land.reused")
+    part.remove()
+    return receipt
 
 
 def _move(part: Part, final: Path) -> bool:

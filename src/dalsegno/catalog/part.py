@@ -95,8 +95,11 @@ class Part:
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(descriptor).st_ino == path.stat().st_ino:
-                    return cls(root, key, descriptor, source, remote_id)
+                found = os.fstat(descriptor)
+                if found.st_ino == path.stat().st_ino:
+                    if found.st_nlink == 1 or not create:
+                        return cls(root, key, descriptor, source, remote_id)
+                    path.unlink()  # it is a song in the library, too: writing here would write there
             except FileNotFoundError:
                 pass  # its holder moved it into place between our two steps
             except OSError as error:
