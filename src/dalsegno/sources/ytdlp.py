@@ -30,7 +30,7 @@ DEPTH = 4
 FORMAT = "/".join(f"{best}[protocol={scheme}]" for best in ("bestaudio", "best") for scheme in ("https", "http"))
 """The best sound that is one file; streams in pieces (HLS, DASH) are not."""
 _GONE = re.compile(
-    r"unavailable|private video|removed|deleted|does not exist|no longer|terminated|not found", re.I
+    r"unavailable|private video|removed|deleted|does not exist|no longer|terminated|not found", re.IGNORECASE
 ).search
 _LOGIN = re.compile(r"sign in|log ?in|cookies|members|your age|registered users|premium", re.IGNORECASE).search
 
