@@ -208,8 +208,8 @@ def test_lengths_lower_the_score_before_they_refuse() -> None:
 
 
 PIECES = [
-    "Harbour", "Night", "夜航", "がらくた", "Live", "(Live)", "- Live", "[Remix]", "feat.", "(", ")", "-", "2", "II", "é",
-    "Version", "伴奏", "版", "(上)", "&", "/", "\x00", "'", "the", "Cover", "〜", "【", "】", "ﾊﾞ",
+    "Harbour", "Night", "夜航", "がらくた", "Live", "(Live)", "- Live", "[Remix]", "feat.", "(", ")", "-", "2", "II",
+    "é", "Version", "伴奏", "版", "(上)", "&", "/", "\x00", "'", "the", "Cover", "〜", "【", "】", "ﾊﾞ",
 ]  # fmt: skip
 titles = st.one_of(
     st.text(min_size=1, max_size=40).filter(str.strip),
