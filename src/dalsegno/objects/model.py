@@ -165,6 +165,8 @@ def check_key(key: str) -> str:
         raise StoreRefused("key_invalid", f"The name {key!r} is not a plain relative path.")
     if any(ord(char) < 32 or ord(char) == 127 for char in key):
         raise StoreRefused("key_invalid", f"The name {key!r} has control characters in it.")
+    if "\\" in key:  # SeaweedFS makes a slash of it
+        raise StoreRefused("key_invalid", f"The name {key!r} has a backslash in it.")
     if any(segment.startswith(RESERVED) for segment in segments):
         raise StoreRefused("key_invalid", f'Names that begin with "{RESERVED}" are reserved: {key!r}.')
     if len(encoded) > KEY_MAX:

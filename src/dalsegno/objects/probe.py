@@ -37,12 +37,13 @@ class _Probe:
         self._twin = f"{key}-parts"
 
     def write(self) -> None:
+        # Asked first, because some servers make a bucket of any name they hear. Who may not ask can still write.
         try:
-            answer = self._put(self._key, sha256=SHA256, headers={"x-amz-meta-sha256": SHA256})
+            self._control.head_bucket()
         except StoreRefused as error:
-            if error.code in {"not_found", "store_refused"}:
-                self._control.head_bucket()  # says it better, where it can
-            raise
+            if error.code == "bucket_missing":
+                raise
+        answer = self._put(self._key, sha256=SHA256, headers={"x-amz-meta-sha256": SHA256})
         self._etag = (answer or "").strip('"').lower()
 
     def look(self) -> dict[str, bool]:
