@@ -18,7 +18,9 @@ from dalsegno.sources.model import Track
 USABLE = 0.75
 TITLE_MIN = 0.85
 """Below this it is another title, whoever sings it and however long it is."""
+TITLE_MAX = 500
 WORDS_MAX = 120
+PEOPLE_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +233,12 @@ class _Peeler:
         return bool(_words(re.sub("\x00\\d+\x00", " ", text)))
 
 
-@lru_cache(maxsize=4096)
 def name_of(title: str) -> Name:
+    return _name_of(title[:TITLE_MAX])
+
+
+@lru_cache(maxsize=4096)
+def _name_of(title: str) -> Name:
     peeled = _Peeler(title.replace("\x00", " "))
     full = re.sub("\x00(\\d+)\x00", lambda found: f" {peeled.asides[int(found[1])]} ", peeled.text)
     core = _words(full) or _words(_folded(title)) or _folded(title)
@@ -287,9 +293,9 @@ def _aliases(artist: str) -> frozenset[str]:
 
 
 def _people(artists: Iterable[str], guests: Iterable[str] = ()) -> list[frozenset[str]]:
-    found = [_aliases(artist) for text in artists for artist in split_artists(text)]
-    found += [_aliases(guest) for guest in guests]
-    return list(dict.fromkeys(each for each in found if each))
+    found = [_aliases(artist[:200]) for text in artists for artist in split_artists(text[:TITLE_MAX])]
+    found += [_aliases(guest[:200]) for guest in guests]
+    return list(dict.fromkeys(each for each in found if each))[:PEOPLE_MAX]
 
 
 def _same_artist(one: frozenset[str], other: frozenset[str]) -> bool:
@@ -361,7 +367,7 @@ def _same_title(one: Name, other: Name) -> float:
 
 def _without_artist(title: str, known: list[frozenset[str]]) -> tuple[str, str]:
     """ "Artist - Title", as videos are named: the title and the artist, if it is one of those."""
-    head, dash, tail = title.partition(" - ")
+    head, dash, tail = title[:TITLE_MAX].partition(" - ")
     if (
         dash
         and tail.strip()

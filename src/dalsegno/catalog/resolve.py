@@ -310,9 +310,11 @@ class _Lane:
     def lost_to(self, winner: str) -> list[Candidate]:
         """What it had to say when another had answered."""
         why = f"hedged away: {winner} answered first"
-        said = [replace(each, verdict="rejected", reason=why) if each.verdict == "chosen" else each
-                for each in list(self.candidates)]  # fmt: skip
-        return said if self.done else [*said, Candidate(self.name, None, None, "rejected", why, self.elapsed())]
+        complete = self.done  # asked first: it may still be adding to what it says
+        said = list(self.candidates)
+        if not complete and not any(each.verdict == "chosen" for each in said):
+            return [*said, Candidate(self.name, None, None, "rejected", why, self.elapsed())]
+        return [replace(each, verdict="rejected", reason=why) if each.verdict == "chosen" else each for each in said]
 
 
 class Resolver:
