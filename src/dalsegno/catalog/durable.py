@@ -37,7 +37,7 @@ def sync_folder(path: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """The old content or the new, never something in between."""
-    beside = path.with_name(f"{path.name}.new")
+    beside = Path(f"{path}.new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         view = memoryview(content)
@@ -50,4 +50,5 @@ def write_whole(path: Path, content: bytes) -> None:
     finally:
         os.close(descriptor)
     beside.replace(path)
-    sync_folder(path.parent)
+    if enabled:
+        sync_folder(path.parent)

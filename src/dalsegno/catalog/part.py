@@ -75,7 +75,7 @@ class Part:
     def __init__(self, root: Path, key: str, descriptor: int, source: str, remote_id: str) -> None:
         self.root, self.key, self.descriptor = root, key, descriptor
         self.source, self.remote_id = source, remote_id
-        self.path = part_path(root, key)
+        self.path, self.note = part_path(root, key), note_path(root, key)
         self._noted = True
         """There may be a note on disk."""
 
@@ -119,21 +119,21 @@ class Part:
         os.lseek(self.descriptor, size, os.SEEK_SET)
 
     def read_note(self) -> Note | None:
-        kind, values = _read(note_path(self.root, self.key))
+        kind, values = _read(self.note)
         self._noted = kind is not None
         return values if isinstance(values, Note) else None
 
     def write_note(self, note: Note) -> None:
-        _write(note_path(self.root, self.key), "part", asdict(note))
+        _write(self.note, "part", asdict(note))
         self._noted = True
 
     def forget_note(self) -> None:
         if self._noted:
-            note_path(self.root, self.key).unlink(missing_ok=True)
+            self.note.unlink(missing_ok=True)
             self._noted = False
 
     def write_receipt(self, receipt: Receipt) -> None:
-        _write(note_path(self.root, self.key), "receipt", asdict(receipt))
+        _write(self.note, "receipt", {name: getattr(receipt, name) for name in Receipt.__slots__})
 
     def remove(self) -> None:
         """The name; the lock goes with `close`."""
@@ -159,11 +159,11 @@ class Part:
 
 
 def part_path(root: Path, key: str) -> Path:
-    return _staging(root) / f"{_checked(key)}.part"
+    return Path(root, STAGING, f"{_checked(key)}.part")
 
 
 def note_path(root: Path, key: str) -> Path:
-    return _staging(root) / f"{_checked(key)}.json"
+    return Path(root, STAGING, f"{_checked(key)}.json")
 
 
 def read_receipt(root: Path, key: str) -> Receipt | None:
@@ -203,13 +203,8 @@ def _checked(key: str) -> str:
     return key
 
 
-def _staging(root: Path) -> Path:
-    return root / STAGING
-
-
 def _make_staging(root: Path) -> None:
-    folder = _staging(root)
-    folder.mkdir(parents=True, exist_ok=True)
+    Path(root, STAGING).mkdir(parents=True, exist_ok=True)
     durable.sync_folder(root)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Quality = Literal["hi-res", "lossless", "high", "standard", "low"]
@@ -59,7 +59,7 @@ class Audio:
         return "high" if self.bitrate >= 256 else "standard" if self.bitrate >= 120 else "low"
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "quality": self.quality}
+        return {name: getattr(self, name) for name in self.__slots__} | {"quality": self.quality}
 
 
 def kbits(size: int, duration: float) -> int:
