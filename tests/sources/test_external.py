@@ -297,3 +297,42 @@ def test_it_learns_its_own_settings_and_no_secrets_of_others(start: Start, monke
     with pytest.raises(ProviderError, match=r"no luck with \*\*\*"):
         source.resolve(SONG)
     assert os.environ["SUBSONIC_PASSWORD"] == "hush"
+
+
+def test_the_bridge_to_musicdl_says_what_is_missing(start: Start) -> None:
+    source = start(ECHO.with_name("musicdl_bridge.py"))
+    with pytest.raises((Unusable, ProviderError), match="musicdl is not installed"):
+        source.resolve(SONG)
+
+
+def test_the_bridge_speaks_the_protocol_whatever_is_printed_meanwhile(start: Start, tmp_path: Path) -> None:
+    """With a stand-in of the same shape: musicdl itself is neither a dependency nor run here."""
+    package = tmp_path / "musicdl"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "musicdl.py").write_text(STAND_IN)
+    (tmp_path / "bridge.py").write_text(ECHO.with_name("musicdl_bridge.py").read_text())
+    source = start(tmp_path / "bridge.py", CLIENTS="QQMusicClient")
+    assert (source.can("search"), source.can("playlists")) == (True, False)
+    (found,) = source.search(Track(id="x", title="夜曲", artists=("周杰倫",)))
+    assert (found.id, found.title, found.artists) == ("QQMusicClient:7", "夜曲", ("周杰倫", "B"))
+    media = source.resolve(found)
+    assert (media.url, media.suffix, media.size) == ("https://cdn.example/夜曲 周杰倫", ".flac", 9)
+    with pytest.raises(Gone):
+        source.resolve(SONG)
+
+
+STAND_IN = """
+from types import SimpleNamespace
+class MusicClient:
+    def __init__(self, music_sources=[], init_music_clients_cfg={}):
+        self.sources = music_sources
+    def search(self, keyword):
+        print("Searching", keyword)
+        song = SimpleNamespace(
+            identifier="7", song_name="夜曲", singers="周杰倫, B", album="NULL", ext="flac", file_size_bytes=9,
+            duration_s=226, lyric="NULL", cover_url=None, default_download_headers={"Referer": "https://y.qq.com"},
+            download_url="https://cdn.example/" + keyword,
+        )
+        return {source: [song] for source in self.sources}
+"""
