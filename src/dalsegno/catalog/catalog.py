@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.catalog.exporter import Exporter
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.model.breaker import Breaker
 from dalsegno.model.identity import identity
+from dalsegno.objects.model import ObjectStore
+from dalsegno.objects.opening import open_store as open_object_store
+from dalsegno.objects.throttle import Throttle
 from dalsegno.settings import Settings
+from dalsegno.sources.http import Http
 from dalsegno.sources.registry import Config, Sources
 
 if TYPE_CHECKING:
@@ -27,8 +32,13 @@ class Catalog:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
         self.settings = settings
+        self.http = Http()
+        self.exporter = Exporter(store)
+        self.throttle = Throttle(settings.upload_bandwidth) if settings.upload_bandwidth else None
         self._sources: dict[str, Sources] = {}
+        self._stores: dict[str, ObjectStore] = {}
         self._backends: dict[str, int] = {}
+        self._roots: set[Path] | None = None
         self._lock = threading.Lock()
 
     def values(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,6 +55,18 @@ class Catalog:
     def library(self, snapshot: Mapping[str, Any]) -> Path:
         return Path(snapshot.get("LIBRARY_ROOT") or self.settings.library_root.absolute())
 
+    def object_store(self, snapshot: Mapping[str, Any]) -> ObjectStore | None:
+        """Where a job uploads to, if anywhere."""
+        values = self.values(snapshot)
+        url = values.get("OBJECT_STORE")
+        if not url:
+            return None
+        key = identity([url, values.get("S3_ENDPOINT"), values.get("S3_REGION")])
+        with self._lock:
+            if key not in self._stores:
+                self._stores[key] = open_object_store(url, values)
+            return self._stores[key]
+
     def backend(self, kind: str, url: str) -> int:
         """The number of a place where files are, known from now on."""
         with self._lock:
@@ -53,16 +75,31 @@ class Catalog:
             known = self.store.write("backend", lambda tx: _backend(tx, kind, url))
             with self._lock:
                 self._backends[url] = known
+                self._roots = None
         return known
+
+    def library_roots(self) -> set[Path]:
+        """Every folder that songs were ever downloaded to."""
+        found = self._roots
+        if found is None:
+            query = sa.select(backends.c.url).where(backends.c.kind == "library")
+            found = {Path(url) for url in self.store.read(lambda tx: tx.conn.execute(query).scalars().all())}
+            with self._lock:
+                self._roots = found
+        return found
 
     def permit(self, item: Item, name: str) -> Any:
         return item.permit(name, breaker=BREAKER)
 
     def close(self) -> None:
+        self.exporter.close()
+        self.http.close()
         with self._lock:
-            for sources in self._sources.values():
-                sources.close()
+            opened: list[Sources | ObjectStore] = [*self._sources.values(), *self._stores.values()]
+            for each in opened:
+                each.close()
             self._sources.clear()
+            self._stores.clear()
 
 
 def _backend(tx: Tx, kind: str, url: str) -> int:

@@ -15,10 +15,8 @@ NAMED = {401: "unauthorized", 402: "payment_required", 403: "forbidden", 429: "r
 def trouble(error: Exception, doing: str) -> Outcome:
     """`doing` opens the sentence: "syncing Rain Songs"."""
     match error:
-        case Gone():
-            return Fail(f"{doing}: {error or 'it is gone'}", code="gone")
-        case Unusable():
-            return Fail(f"{doing}: {error}", code=error.code)
+        case Gone() | Unusable():
+            return Fail(f"{doing}: {str(error) or 'it is gone'}", code=getattr(error, "code", "gone"))
         case NotOffered():
             return Fail(f"{doing}: the source does not offer this", code="not_offered")
         case DalSegnoError():
@@ -29,6 +27,9 @@ def trouble(error: Exception, doing: str) -> Outcome:
         return Fail(text, code=NAMED.get(status, f"http_{status}"))
     if status is not None:
         return Retry(text, code=NAMED.get(status, f"http_{status}"))
+    code = getattr(error, "code", None)
+    if isinstance(code, str):
+        return Retry(text, code=code)
     return Retry(text, code="unreachable" if _is_network(error) else type(error).__name__)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -15,7 +17,7 @@ from dalsegno.engine.item import storable
 from dalsegno.sources.model import Track
 
 AT_ONCE = 500
-"""Rows in one statement: SQLite takes 32,766 values."""
+"""Keys asked for in one statement."""
 
 
 def clean(value: Any) -> Any:
@@ -27,7 +29,7 @@ def clean(value: Any) -> Any:
             return {storable(str(key)): clean(each) for key, each in value.items()}
         case list() | tuple():
             return [clean(each) for each in value]
-        case float() if value != value or value in (float("inf"), float("-inf")):
+        case float() if not math.isfinite(value):
             return None
         case _:
             return value
@@ -40,11 +42,19 @@ class Upserted(NamedTuple):
     changed: set[str]
 
 
+@cache
+def _insert_missing(table: sa.Table, dialect: str, columns: tuple[str, ...]) -> sa.Insert:
+    insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    return insert(table).values({name: sa.bindparam(name) for name in columns}).on_conflict_do_nothing()
+
+
 def insert_missing(conn: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert; where a unique key is taken, the row that is there stays."""
-    dialect = sqlite if conn.dialect.name == "sqlite" else postgresql
-    for start in range(0, len(rows), AT_ONCE):
-        conn.execute(dialect.insert(table).values(list(rows[start : start + AT_ONCE])).on_conflict_do_nothing())
+    """Insert; where a unique key is taken, the row that is there stays. All rows have the same columns.
+
+    One statement for many rows would be compiled anew for every number of them, which takes longer than running it.
+    """
+    if rows:
+        conn.execute(_insert_missing(table, conn.dialect.name, tuple(rows[0])), list(rows))
 
 
 def upsert(
@@ -175,7 +185,7 @@ class Members:
     """The members of one list, in order. Who left stays as a row with a time."""
 
     def __init__(self, owner: sa.Column[int], owner_id: int, member: sa.Column[int]) -> None:
-        self._table: sa.Table = owner.table  # type: ignore[assignment]
+        self._table: sa.Table = owner.table
         self._owner, self._owner_id, self._member = owner, owner_id, member
 
     def compare(self, conn: sa.Connection, wanted: Iterable[int]) -> Diff:

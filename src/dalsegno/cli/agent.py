@@ -39,7 +39,7 @@ def agent(
     (least,) = choices(level, Level, "level") or ["info"]
     settings = desk.settings
     toolbox = open_toolbox([*settings.services, *(services or ())], builtin=builtin)
-    if not toolbox.services:
+    if not toolbox.names():
         raise InputInvalid(problem="No services to offer. Name a module with --services or SERVICES in dalsegno.env.")
     lines = JsonLines(secrets=settings.secrets())
     lines.setLevel({"warn": "WARNING"}.get(least, least.upper()))
@@ -49,7 +49,7 @@ def agent(
     with desk.store() as store:
         stopping = Stopping().install()
         engine = toolbox.engine(store, settings).start()
-        log.info("at work on %s: %s", store.url, ", ".join(service.name for service in toolbox.services))
+        log.info("at work on %s: %s", store.url, ", ".join(toolbox.names()))
         while not stopping.wait(3600):
             pass
         log.info("stopping; running items may finish, up to %g s", settings.drain_sec)

@@ -48,7 +48,7 @@ def check(desk: Desk) -> None:
         raise SettingInvalid(key="LIBRARY_ROOT", problem=f"{existing} cannot be written to by this user.")
     with desk.store() as store:
         where = store.url
-    names = [service.name for service in toolbox.services]
+    names = toolbox.names()
     file = loaded.file if loaded.found else None
     answer = {"file": file, "database": where, "library": root, "services": names}
 

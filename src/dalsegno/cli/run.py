@@ -35,15 +35,50 @@ Modules = Annotated[
 ]
 
 
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start a new job even if the same one is unfinished.")]
+Part = "Scope of a catalog job"
+OfSource = Annotated[
+    list[str] | None, typer.Option("--source", help="Only this source. Repeatable.", rich_help_panel=Part)
+]
+OfPool = Annotated[
+    list[str] | None,
+    typer.Option("--pool", help="Only this pool: its number, name or source:id. Repeatable.", rich_help_panel=Part),
+]
+OfPlaylist = Annotated[
+    list[str] | None,
+    typer.Option("--playlist", help="Only this playlist: number, name or source:id.", rich_help_panel=Part),
+]
+OfSong = Annotated[
+    list[str] | None, typer.Option("--song", help="Only this song: number or source:id.", rich_help_panel=Part)
+]
+OfQuery = Annotated[str, typer.Option("--query", help="Only what has this text in its name.", rich_help_panel=Part)]
+From = Annotated[
+    list[str] | None,
+    typer.Option("--download-source", help="Fetch songs from here, in this order.", rich_help_panel=Part),
+]
+
+
 @command(app, "run")
 def run(
     desk: Desk,
-    workflow: Annotated[str, typer.Argument(help="The workflow's name; the built-in one is scale.")],
+    workflow: Annotated[
+        str,
+        typer.Argument(
+            help="The workflow's name: scale, one of your own, or of the catalog: full, collect, sync, "
+            "sync-download, download, upload, download-upload."
+        ),
+    ],
     param: Param = None,
     priority: Priority = 100,
     items: ItemsFile = None,
     services: Modules = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start a new job even if the same one is unfinished.")] = False,
+    fresh: Fresh = False,
+    source: OfSource = None,
+    pool: OfPool = None,
+    playlist: OfPlaylist = None,
+    song: OfSong = None,
+    query: OfQuery = "",
+    download_source: From = None,
 ) -> None:
     """Run one job here, with its progress, until it has ended.
 
@@ -57,8 +92,21 @@ def run(
 
     dalsegno run scale -p notes=12 -p seconds=0.5
 
+    dalsegno run full --playlist "Rain Songs"
+
     dalsegno run render --services mystudio.services --items shots.txt
     """
+    scope = {"sources": source or [], "pools": pool or [], "playlists": playlist or [], "songs": song or [],
+             "query": query}  # fmt: skip
+    run_job(desk, workflow, param, priority, items, services, fresh, scope, download_source or [])
+
+
+def run_job(
+    desk: Desk, workflow: str, param: list[str] | None, priority: int, items: Path | None,
+    services: list[str] | None, fresh: bool, scope: dict[str, Any], download_sources: list[str],
+) -> None:  # fmt: skip
+    from dalsegno.catalog.scope import parse_scope
+    from dalsegno.catalog.templates import TEMPLATES
     from dalsegno.cli.hand import Hand
     from dalsegno.cli.inputs import items_from, pairs
     from dalsegno.cli.stopping import Stopping
@@ -70,7 +118,15 @@ def run(
     with desk.store() as store:
         chosen = toolbox.workflow(store, workflow)
         toolbox.must_serve(chosen)
-        job_id = _submit(desk, store, chosen, params, specs, settings.snapshot(), priority, fresh)
+        snapshot = settings.snapshot()
+        if download_sources:
+            snapshot["DOWNLOAD_SOURCES"] = download_sources
+        asked = None
+        if chosen.name in TEMPLATES:
+            asked = parse_scope(scope).model_dump()
+        elif any(scope.values()) or download_sources:
+            raise typer.BadParameter(f'"{chosen.name}" is no catalog job: it has no scope.')
+        job_id = _submit(desk, store, chosen, params, specs, asked, snapshot, priority, fresh)
         stopping = Stopping().install()
         hand = Hand(desk, toolbox.engine(store, settings), store, {step.service for step in chosen.steps})
         hand.start()
@@ -86,7 +142,7 @@ def run(
 
 def _submit(
     desk: Desk, store: Store, workflow: Any, params: dict[str, Any], specs: list[Any] | None,
-    snapshot: dict[str, Any], priority: int, fresh: bool,
+    scope: dict[str, Any] | None, snapshot: dict[str, Any], priority: int, fresh: bool,
 ) -> int:  # fmt: skip
     """A new job, or the unfinished one that does the same; resumed, if it was paused."""
     from dalsegno.cli.ask import act_if_alone, ask, whoami
@@ -99,7 +155,7 @@ def _submit(
     if specs is not None and not fresh:
         same = identity({"workflow": workflow.name, "params": params or None, "items": specs})
     submitted = submit(
-        store, workflow, items=specs, params=params or None, snapshot=snapshot, priority=priority,
+        store, workflow, items=specs, params=params or None, scope=scope, snapshot=snapshot, priority=priority,
         requested_by=whoami(), dedupe=same,
     )  # fmt: skip
     job_id = submitted.job_id

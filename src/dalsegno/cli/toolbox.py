@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from dalsegno.catalog.services import NAMES as CATALOG
+from dalsegno.catalog.services import catalog_services
+from dalsegno.catalog.templates import TEMPLATES, TITLES, template
 from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.service import Service, Services, services_in
 from dalsegno.engine.submit import load_workflow
@@ -26,9 +29,17 @@ BUILTIN = ("dalsegno.builtin.scale",)
 class Toolbox:
     services: list[Service]
     workflows: dict[str, Workflow]
+    catalog: bool = False
+    """Offers the catalog's services too, which need a store and its settings."""
+
+    def names(self) -> list[str]:
+        """The services there will be."""
+        return [*(service.name for service in self.services), *(CATALOG if self.catalog else ())]
 
     def workflow(self, store: Store, name: str) -> Workflow:
-        """By name: one that a module defines, else the newest that was stored."""
+        """By name or title: one that a module or the catalog defines, else the newest that was stored."""
+        if self.catalog and name in TITLES.values():
+            return template(name)
         if name in self.workflows:
             return self.workflows[name]
         try:
@@ -39,12 +50,13 @@ class Toolbox:
 
     def must_serve(self, workflow: Workflow) -> None:
         """Whoever runs a workflow here needs all its services here."""
-        names = [service.name for service in self.services]
+        names = self.names()
         for step in workflow.steps:
             if step.service not in names:
                 raise ServiceUnknown(name=step.service, hint=did_you_mean(step.service, names))
 
     def engine(self, store: Store, settings: Settings) -> Engine:
+        services = [*self.services, *(catalog_services(store, settings) if self.catalog else ())]
         most = settings.resolve_workers_max
         options = EngineOptions(
             node=settings.node_name,
@@ -52,11 +64,11 @@ class Toolbox:
             lease_seconds=settings.heartbeat_ttl_sec,
             drain_seconds=settings.drain_sec,
             backoff=Backoff(settings.backoff_base_sec, settings.backoff_cap_sec),
-            concurrency=settings.concurrency([service.name for service in self.services]),
-            phase_workers_max={service.name: most for service in self.services if service.phases and most is not None},
+            concurrency=settings.concurrency([service.name for service in services]),
+            phase_workers_max={service.name: most for service in services if service.phases and most is not None},
             secrets=settings.secrets(),
         )
-        return Engine(store, self.services, options)
+        return Engine(store, services, options)
 
 
 def open_toolbox(modules: Iterable[str], *, builtin: bool = True) -> Toolbox:
@@ -65,7 +77,7 @@ def open_toolbox(modules: Iterable[str], *, builtin: bool = True) -> Toolbox:
     workflows = {
         value.name: value.check() for module in found for value in vars(module).values() if isinstance(value, Workflow)
     }
-    return Toolbox(list(services), workflows)
+    return Toolbox(list(services), {**(TEMPLATES if builtin else {}), **workflows}, catalog=builtin)
 
 
 def _import(name: str) -> ModuleType:

@@ -41,7 +41,7 @@ def apply(
     known = None
     if check_services or services:
         modules = [*desk.settings.services, *(services or ())]
-        known = [service.name for service in open_toolbox(modules).services]
+        known = open_toolbox(modules).names()
     workflow = parse_workflow(_read(file), known)
     with desk.store() as store:
         workflow_id, created = store.write("workflow", lambda tx: apply_workflow(tx, workflow))

@@ -1,0 +1,509 @@
+"""Download: a song's bytes into the library. One item is one song, in two phases: resolve, then download.
+
+`CatalogDownloader` is the work itself, with the names of spec 002; `Download` is the service around it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from dalsegno.catalog import landing, names, space
+from dalsegno.catalog.audio import NotAudio
+from dalsegno.catalog.companions import write_companions
+from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
+from dalsegno.catalog.library import Filed, Holding, file_songs, holding, same_content, songs_in, songs_sharing
+from dalsegno.catalog.part import Part, PartBusy, clear
+from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
+from dalsegno.catalog.schema import song_candidates, songs
+from dalsegno.catalog.scope import parse_scope
+from dalsegno.catalog.shelf import Shelf
+from dalsegno.catalog.trouble import trouble
+from dalsegno.catalog.upsert import track_of
+from dalsegno.catalog.watch import Watch
+from dalsegno.engine.service import Phase, Service, phased
+from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Retry, Skip
+from dalsegno.model.signal import Signal
+from dalsegno.sources.model import Gone, Media, Source, Unusable
+
+if TYPE_CHECKING:
+    from dalsegno.catalog.catalog import Catalog
+    from dalsegno.engine.item import Item
+    from dalsegno.engine.planner import Plan
+
+logger = logging.getLogger("dalsegno.catalog")
+
+AUDIO: dict[str, Any] = {
+    **dict.fromkeys(("format", "codec", "quality", "verified"), ""),
+    **dict.fromkeys(("bitrate", "sample_rate", "bits", "channels", "duration", "lossless")),
+}
+"""What is written down about a file, and what stands there while nothing is known."""
+COVER_MAX = 10_000_000
+
+
+@dataclass(slots=True)
+class ResolvedDownload:
+    """A song that can be fetched now. In memory only: what was found is out of date tomorrow."""
+
+    holding: Holding
+    snapshot: Mapping[str, Any]
+    library_root: Path
+    resolution: Resolution
+    display_text: str
+    rejected: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Candidates whose bytes turned out to be no good, and why."""
+
+    @property
+    def media(self) -> Media:
+        assert self.resolution.media is not None
+        return self.resolution.media
+
+    @property
+    def song_id(self) -> int:
+        return int(self.holding.song["id"])
+
+
+class Unresolved(Exception):
+    """Nowhere to fetch this song from."""
+
+    def __init__(self, resolution: Resolution) -> None:
+        assert resolution.failure is not None
+        super().__init__(resolution.failure.message)
+        self.resolution = resolution
+        self.code = resolution.failure.code
+        self.retryable = resolution.failure.retryable
+
+
+class CatalogDownloader:
+    """Finds a song's bytes and puts them into the library: whole and verified, or not at all."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._resolver = Resolver(Latencies())
+        self._landed: dict[str, tuple[int, str]] = {}
+        """Files in place that are not written down yet, by checksum: their backend and path."""
+        self._landing: set[str] = set()
+        self._free = threading.Condition()
+        self._shelves: dict[Path, Shelf] = {}
+
+    # --- the names of spec 002 ----------------------------------------------------------------
+
+    def resolve_song_row(
+        self,
+        row: Mapping[str, Any],
+        *,
+        snapshot: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+        rejected: Mapping[tuple[str, str], str] | None = None,
+    ) -> ResolvedDownload | None:
+        """Where a song (a row of `songs`) can be fetched now. None: it is in the library already.
+
+        Raises Unresolved when no source has it, with every candidate and why it was not taken.
+        """
+        snapshot, watch = snapshot or self._catalog.settings.snapshot(), watch or Watch()
+        found = self.look(int(row["id"]))
+        if found is None:
+            raise LookupError(f"there is no song {row['id']}")
+        if not watch.forced and found.local() is not None:
+            return None
+        return self.resolve(found, snapshot, watch, dict(rejected or {}))
+
+    def download_resolved_song(self, resolved: ResolvedDownload, *, watch: Watch | None = None) -> bool:
+        """Fetch, verify, put in place and write down. True: the song is in the library now."""
+        filed = self.fetch(resolved, watch or Watch())
+        self._catalog.store.write("download", lambda tx: file_songs(tx.conn, [filed]))
+        self.settled(resolved.library_root, filed)
+        return True
+
+    def download_song_row(
+        self, row: Mapping[str, Any], *, snapshot: Mapping[str, Any] | None = None, watch: Watch | None = None
+    ) -> bool:
+        """Both, one after the other. False: nothing was left to do."""
+        resolved = self.resolve_song_row(row, snapshot=snapshot, watch=watch)
+        return resolved is not None and self.download_resolved_song(resolved, watch=watch)
+
+    # --- resolving ----------------------------------------------------------------------------
+
+    def look(self, song_id: int) -> Holding | None:
+        return self._catalog.store.read(lambda tx: holding(tx, song_id))
+
+    def resolve(
+        self, found: Holding, snapshot: Mapping[str, Any], watch: Watch, rejected: dict[tuple[str, str], str]
+    ) -> ResolvedDownload:
+        song = found.song
+        resolution = self._resolver.resolve(
+            track_of(song),
+            song["platform"],
+            self._order(song["platform"], snapshot),
+            permit=watch.permit,
+            say=watch.say,
+            cancelled=watch.cancelled,
+            exclude=rejected,
+        )
+        if resolution.media is None:
+            raise Unresolved(resolution)
+        return ResolvedDownload(
+            found, snapshot, self._catalog.library(snapshot), resolution, display_text(song), rejected
+        )
+
+    def _order(self, own: str, snapshot: Mapping[str, Any]) -> list[Source]:
+        """DOWNLOAD_SOURCES in its order; unless set, the song's own source and then those that can search."""
+        sources = self._catalog.sources(snapshot)
+        wanted = list(snapshot.get("DOWNLOAD_SOURCES") or ())
+        if wanted:
+            return [sources.get(name) for name in wanted]
+        configured = sources.names()
+        first = [own] if own in configured else []
+        others = [sources.get(name) for name in configured if name != own]
+        return [*map(sources.get, first), *(each for each in others if each.can("search") and each.can("resolve"))]
+
+    # --- fetching -----------------------------------------------------------------------------
+
+    def adopt(self, found: Holding, root: Path) -> Filed | None:
+        """A download that was finished but not written down when its process ended."""
+        key = part_key(found.song["id"])
+        receipt = landing.adopt(root, key)
+        if receipt is None:
+            return None
+        backend = self._catalog.backend("library", str(root))
+        return Filed(
+            found.song["id"],
+            backend,
+            receipt.path,
+            receipt.sha256,
+            receipt.size,
+            described(receipt.audio),
+            str(receipt.extra.get("found_on", "")),
+            str(receipt.extra.get("found_id", "")),
+            self._catalog.store.clock.now(),
+        )
+
+    def fetch(self, resolved: ResolvedDownload, watch: Watch) -> Filed:
+        """From the best candidate; where its bytes are no good, from the next."""
+        while True:
+            platform, track = resolved.resolution.platform, resolved.resolution.track
+            assert platform is not None
+            assert track is not None
+            watch.say(f"starting download via {platform}")
+            try:
+                return self._fetch(resolved, watch, platform, track.id)
+            except Exception as error:
+                if not useless(error):
+                    raise
+                self._next(resolved, watch, (platform, track.id), error)
+
+    def _next(self, resolved: ResolvedDownload, watch: Watch, tried: tuple[str, str], error: Exception) -> None:
+        resolved.rejected[tried] = str(error)
+        before = resolved.resolution
+        try:
+            again = self.resolve(resolved.holding, resolved.snapshot, watch, resolved.rejected)
+        except Unresolved:
+            raise error from None
+        kept = tuple(replace(each, verdict="rejected", reason=str(error)) if each.verdict == "chosen" else each
+                     for each in before.candidates)  # fmt: skip
+        resolved.resolution = replace(again.resolution, candidates=(*kept, *again.resolution.candidates))
+
+    def _fetch(self, resolved: ResolvedDownload, watch: Watch, platform: str, remote_id: str) -> Filed:
+        root, media = resolved.library_root, resolved.media
+        values = self._catalog.values(resolved.snapshot)
+        keep_free = int(values.get("MIN_FREE_SPACE") or 0)
+        space.room_for(root, media.size, keep_free)
+        key = part_key(resolved.song_id)
+        with Part.open(root, key, source=platform, remote_id=remote_id) as part:
+            try:
+                fetched = self._transfer(resolved, watch, part, platform, values, keep_free)
+                return self._land(resolved, watch, part, fetched, platform, remote_id)
+            except Exception as error:
+                if useless(error):
+                    part.discard()
+                raise
+
+    def _transfer(
+        self, resolved: ResolvedDownload, watch: Watch, part: Part, platform: str, values: Mapping[str, Any], keep: int
+    ) -> Fetched:
+        """Under the permit of its platform's transfers. One that broke off in the middle is the song's own trouble:
+        somebody was there."""
+        broken: Broken | None = None
+        with watch.permit(f"transfer:{platform}"):
+            try:
+                return fetch(
+                    self._catalog.http,
+                    resolved.media,
+                    part,
+                    moved=watch.moved,
+                    cancelled=watch.cancelled,
+                    stall=float(values.get("STALL_TIMEOUT_SEC") or 30.0),
+                    keep_free=keep,
+                    refresh=lambda: self._refresh(resolved, watch),
+                )
+            except Broken as error:
+                if not part.size:
+                    raise
+                broken = error
+        raise broken
+
+    def _refresh(self, resolved: ResolvedDownload, watch: Watch) -> Media:
+        """The same track's address anew: links expire."""
+        platform, track = resolved.resolution.platform, resolved.resolution.track
+        assert platform is not None
+        assert track is not None
+        with watch.permit(f"source:{platform}"):
+            return self._catalog.sources(resolved.snapshot).get(platform).resolve(track)
+
+    def _land(
+        self, resolved: ResolvedDownload, watch: Watch, part: Part, fetched: Fetched, platform: str, remote_id: str
+    ) -> Filed:
+        root, song = resolved.library_root, resolved.holding.song
+        audio: Mapping[str, Any] = {}
+        with self._alone_with(fetched.sha256):
+            place = None if watch.forced else self._twin(fetched.sha256)
+            if place is not None:
+                part.discard()
+            else:
+                landed = landing.land(
+                    part,
+                    fetched,
+                    name=lambda suffix: names.place(_template(resolved.snapshot), fields_of(song), suffix),
+                    shelf=self._shelf(root),
+                    replace=self._old_place(resolved, root) if watch.forced else None,
+                    extra={"found_on": platform, "found_id": remote_id},
+                )
+                audio = landed.audio.as_dict()
+                place = self._catalog.backend("library", str(root)), str(landed.path)
+                self._landed[fetched.sha256] = place
+        self._companions(resolved, place)
+        return Filed(song["id"], *place, fetched.sha256, fetched.size, described(audio), platform, remote_id,
+                     self._catalog.store.clock.now())  # fmt: skip
+
+    @contextmanager
+    def _alone_with(self, sha256: str) -> Iterator[None]:
+        """Two songs with the same bytes land one after the other, so that the second finds the first."""
+        with self._free:
+            while sha256 in self._landing:
+                self._free.wait()
+            self._landing.add(sha256)
+        try:
+            yield
+        finally:
+            with self._free:
+                self._landing.discard(sha256)
+                self._free.notify_all()
+
+    def _shelf(self, root: Path) -> Shelf:
+        with self._free:
+            return self._shelves.setdefault(root, Shelf(root))
+
+    def _twin(self, sha256: str) -> tuple[int, str] | None:
+        """The same bytes in the library already, for another song: linked, not stored twice."""
+        if sha256 in self._landed:
+            return self._landed[sha256]
+        for copy in self._catalog.store.read(lambda tx: same_content(tx, sha256)):
+            if copy.is_there():
+                return copy.backend_id, copy.path
+        return None
+
+    def _old_place(self, resolved: ResolvedDownload, root: Path) -> PurePosixPath | None:
+        """Where a forced download may take the old file's place: not where another song has that file too."""
+        old = resolved.holding.local()
+        if old is None or Path(old.root) != root:
+            return None
+        shared = self._catalog.store.read(lambda tx: songs_sharing(tx, resolved.song_id))
+        return None if shared else PurePosixPath(old.path)
+
+    def _companions(self, resolved: ResolvedDownload, place: tuple[int, str]) -> None:
+        media = resolved.media
+        if media.lyrics is None and media.cover is None:
+            return
+        try:
+            cover = self._cover(media.cover)
+            write_companions(resolved.library_root, PurePosixPath(place[1]), lyrics=media.lyrics, cover=cover)
+        except Exception as error:  # the song is what counts
+            logger.warning("lyrics or cover of %s: %s", resolved.display_text, error)
+
+    def _cover(self, cover: Media | None) -> bytes | None:
+        if cover is None:
+            return None
+        if cover.path is not None:
+            return cover.path.read_bytes() if cover.path.stat().st_size <= COVER_MAX else None
+        assert cover.url is not None
+        return self._catalog.http.get(cover.url, limit=COVER_MAX, headers=cover.headers, trusted=cover.trusted).body
+
+    def settled(self, root: Path, filed: Filed) -> None:
+        """It is written down: nothing else needs to remember it."""
+        self._landed.pop(filed.sha256, None)
+        key = part_key(filed.song_id)
+        for place in {root, *self._catalog.library_roots()}:
+            with suppress(OSError):
+                clear(place, key)
+
+
+def useless(error: Exception) -> bool:
+    """Nothing will ever come of this candidate; another may do."""
+    return isinstance(error, Gone | Unusable | NotAudio) or Signal.of(error).status in (401, 403, 404, 410, 451)
+
+
+def described(audio: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of `file_assets` that say what a file is."""
+    return {name: audio.get(name, blank) for name, blank in AUDIO.items()}
+
+
+def part_key(song_id: int) -> str:
+    return f"song-{song_id}"
+
+
+def display_text(song: Mapping[str, Any]) -> str:
+    return f"{song['artist']} - {song['title']}" if song["artist"] else str(song["title"])
+
+
+def fields_of(song: Mapping[str, Any]) -> dict[str, object]:
+    """What a name template may speak of."""
+    first = next(iter((song["snapshot"] or {}).get("artists", ())), song["artist"])
+    return {"artist": song["artist"], "albumartist": first, "album": song["album"], "title": song["title"],
+            "track": song["track_no"], "disc": song["disc_no"], "year": song["year"],
+            "platform": song["platform"], "id": song["id"]}  # fmt: skip
+
+
+def _template(snapshot: Mapping[str, Any]) -> str:
+    return str(snapshot.get("NAME_TEMPLATE") or "{artist}/{album}/{title}")
+
+
+# --- the service --------------------------------------------------------------------------------
+
+
+class Download:
+    def __init__(self, catalog: Catalog, downloader: CatalogDownloader | None = None) -> None:
+        self._catalog = catalog
+        self._downloader = downloader or CatalogDownloader(catalog)
+
+    def service(self) -> Service:
+        phases = [Phase("resolve", self.resolve), Phase("download", self.download, transfers=True)]
+        made = phased("download", phases, workers=self._catalog.settings.download_workers)
+        made.plan(self.plan)
+        return made
+
+    def plan(self, plan: Plan) -> Iterator[str]:
+        """One item a song, however many playlists have it."""
+        names.check_template(_template(plan.snapshot))
+        for number in songs_in(self._catalog.store, parse_scope(plan.scope)):
+            yield f"song:{number}"
+
+    def resolve(self, item: Item) -> Any:
+        number = int(item.key.partition(":")[2])
+        downloader, watch = self._downloader, Watch.of(item)
+        found = downloader.look(number)
+        if found is None:
+            return Fail(f"there is no song {number}", code="not_found")
+        root = self._catalog.library(item.snapshot)
+        doing = f"finding {display_text(found.song)}"
+        try:
+            if not item.forced:
+                if found.local() is not None:
+                    return self._there(item, found, root)
+                if (filed := downloader.adopt(found, root)) is not None:
+                    item.log.info("%s was finished before, at %s", display_text(found.song), filed.path)
+                    return self._done(item, root, filed)
+            space.room_for(root, None, int(item.snapshot.get("MIN_FREE_SPACE") or 0))
+            return downloader.resolve(found, item.snapshot, watch, {})
+        except space.DiskFull as error:
+            return PauseJob(str(error), code=error.code)
+        except Unresolved as error:
+            self._keep_candidates(item, number, error.resolution.candidates)
+            if error.code == "song_gone":
+                item.note(lambda conn: _mark_missing(conn, number, self._catalog.store.clock.now()))
+            text = f"{display_text(found.song)}: {error}"
+            return Retry(text, code=error.code) if error.retryable else Fail(text, code=error.code)
+        except OSError as error:
+            return _unwritable(error, root)
+        except Exception as error:
+            return trouble(error, doing)
+
+    def download(self, item: Item, resolved: ResolvedDownload) -> Any:
+        root = resolved.library_root
+        doing = f"downloading {resolved.display_text}"
+        candidates = resolved.resolution.candidates
+        try:
+            filed = self._downloader.fetch(resolved, Watch.of(item))
+        except space.DiskFull as error:
+            return PauseJob(str(error), code=error.code)
+        except Cancelled:
+            return Fail("stopped on request", code="canceled")
+        except PartBusy as error:
+            return Retry(str(error), code=error.code)
+        except (NotAudio, space.TooLargeForDisk) as error:
+            return self._no_good(item, resolved, Fail(f"{doing}: {error}", code=error.code))
+        except OSError as error:
+            if error.errno is None:
+                return self._no_good(item, resolved, trouble(error, doing))
+            return _unwritable(error, root)
+        except Exception as error:
+            return self._no_good(item, resolved, trouble(error, doing))
+        if len(resolved.resolution.candidates) > 1 or resolved.resolution.candidates != candidates:
+            self._keep_candidates(item, resolved.song_id, resolved.resolution.candidates)
+        return self._done(item, root, filed)
+
+    def _no_good(self, item: Item, resolved: ResolvedDownload, outcome: Outcome) -> Outcome:
+        reason = getattr(outcome, "error", "")
+        kept = [replace(each, verdict="rejected", reason=reason) if each.verdict == "chosen" else each
+                for each in resolved.resolution.candidates]  # fmt: skip
+        self._keep_candidates(item, resolved.song_id, kept)
+        return outcome
+
+    def _there(self, item: Item, found: Holding, root: Path) -> Skip:
+        item.afterwards(lambda: self._catalog.exporter.nudge(found.song["id"], root))
+        return Skip("it is in the library already", found.result())
+
+    def _done(self, item: Item, root: Path, filed: Filed) -> Done:
+        item.record(file_songs, filed)
+        item.afterwards(lambda: self._downloader.settled(root, filed))
+        item.afterwards(lambda: self._catalog.exporter.nudge(filed.song_id, root))
+        return Done({"song": filed.song_id, "sha256": filed.sha256, "size": filed.size})
+
+    def _keep_candidates(self, item: Item, song_id: int, candidates: Any) -> None:
+        now, attempt = self._catalog.store.clock.now(), item.attempt
+        rows = [_candidate_row(each, position, song_id, item.id, attempt, now)
+                for position, each in enumerate(candidates)]  # fmt: skip
+        if rows:
+            item.note(lambda conn: _insert_candidates(conn, rows))
+
+
+def _candidate_row(
+    each: Candidate, position: int, song_id: int, item_id: int, attempt: int, now: datetime
+) -> dict[str, Any]:
+    track = each.track
+    return {
+        "song_id": song_id,
+        "item_id": item_id,
+        "attempt": attempt,
+        "position": position,
+        "platform": each.platform,
+        "remote_id": None if track is None else track.id,
+        "title": "" if track is None else track.title,
+        "artist": "" if track is None else ", ".join(track.artists),
+        "duration": None if track is None else track.duration,
+        "score": each.score,
+        "verdict": each.verdict,
+        "reason": each.reason[:1000],
+        "seconds": each.seconds,
+        "at": now,
+    }
+
+
+def _insert_candidates(conn: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    conn.execute(sa.insert(song_candidates), rows)
+
+
+def _mark_missing(conn: sa.Connection, song_id: int, now: datetime) -> None:
+    conn.execute(sa.update(songs).where(songs.c.id == song_id, songs.c.missing_at.is_(None)).values(missing_at=now))
+
+
+def _unwritable(error: OSError, root: Path) -> Outcome:
+    """A library we may not write to does not get better song by song: an operator must see to it."""
+    return PauseJob(f"the library at {root} cannot be written: {error.strerror or error}", code="library_unwritable")

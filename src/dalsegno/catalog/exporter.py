@@ -1,0 +1,115 @@
+"""The exporter: keeps every playlist's M3U file up to date, a little behind the downloads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from dalsegno.catalog.export import export_playlist
+from dalsegno.catalog.schema import playlist_songs, playlists, songs
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.catalog")
+
+EVERY = 3.0
+"""Seconds between two rounds: songs arrive faster than anybody reads playlists."""
+
+
+class Exporter:
+    """A thread of its own, started by the first nudge. What it misses by a crash, the next start finds."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._songs: set[int] = set()
+        self._playlists: set[int] = set()
+        self._root: Path | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closed = False
+
+    def nudge(self, song_id: int, root: Path) -> None:
+        """This song's playlists may have changed."""
+        self._add(self._songs, song_id, root)
+
+    def nudge_playlist(self, playlist_id: int, root: Path) -> None:
+        self._add(self._playlists, playlist_id, root)
+
+    def close(self) -> None:
+        """Write what is left, and stop."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._wake.set()
+        if thread is not None:
+            thread.join(timeout=30)
+
+    def _add(self, pile: set[int], number: int, root: Path) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            pile.add(number)
+            self._root = root
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="dalsegno-export", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        stale: set[int] | None = None
+        while True:
+            closed = self._wake.wait(EVERY)
+            try:
+                if stale is None:
+                    stale = set(self._store.read(_stale))
+                    with self._lock:
+                        self._playlists |= stale
+                self._round()
+            except Exception:  # the database or the disk may be away: the songs' own items say so
+                logger.exception("playlists could not be exported")
+            if closed:
+                return
+
+    def _round(self) -> None:
+        with self._lock:
+            moved, lists, root = self._songs, self._playlists, self._root
+            self._songs, self._playlists = set(), set()
+        if root is None or not (moved or lists):
+            return
+        ids = sorted(lists | set(self._store.read(lambda tx: _playlists_of(tx, moved))))
+        for number in ids:
+            export_playlist(self._store, number, root)
+
+
+def _playlists_of(tx: Tx, song_ids: set[int]) -> list[int]:
+    ordered = sorted(song_ids)
+    found: set[int] = set()
+    for start in range(0, len(ordered), 500):
+        some = ordered[start : start + 500]
+        found.update(
+            tx.conn.execute(
+                sa.select(playlist_songs.c.playlist_id)
+                .where(playlist_songs.c.song_id.in_(some), playlist_songs.c.removed_at.is_(None))
+                .distinct()
+            ).scalars()
+        )
+    return sorted(found)
+
+
+def _stale(tx: Tx) -> list[int]:
+    """Playlists that changed since their file was written."""
+    newer = (
+        sa.select(playlist_songs.c.song_id)
+        .join(songs, songs.c.id == playlist_songs.c.song_id)
+        .where(playlist_songs.c.playlist_id == playlists.c.id, songs.c.downloaded_at > playlists.c.exported_at)
+    )
+    query = sa.select(playlists.c.id).where(
+        playlists.c.exported_at.is_not(None),
+        sa.or_(playlists.c.synced_at > playlists.c.exported_at, newer.exists()),
+    )
+    return list(tx.conn.execute(query).scalars())

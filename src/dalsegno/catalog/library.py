@@ -1,0 +1,220 @@
+"""The library: which file a song has, where copies of it are, and how a finished one is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from dalsegno.catalog.schema import file_assets, file_locations, playlist_songs, songs
+from dalsegno.catalog.schema import object_storage_backends as backends
+from dalsegno.catalog.scope import Scope, of_songs
+from dalsegno.catalog.upsert import AT_ONCE, insert_missing
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+PAGE = 1000
+
+
+class Copy(NamedTuple):
+    """One place where a file is."""
+
+    kind: str
+    root: str
+    """The backend's address; of a library, its folder."""
+    path: str
+    backend_id: int
+    size: int
+
+    @property
+    def file(self) -> Path:
+        return Path(self.root, self.path)
+
+    def is_there(self) -> bool:
+        try:
+            return self.file.stat().st_size == self.size
+        except (OSError, ValueError):
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A song, and every place its file is known to be."""
+
+    song: Mapping[str, Any]
+    sha256: str | None
+    size: int | None
+    copies: tuple[Copy, ...]
+
+    def local(self) -> Copy | None:
+        """A copy in some library that is really there, whichever folder new songs go to by now."""
+        return next((copy for copy in self.copies if copy.kind == "library" and copy.is_there()), None)
+
+    def result(self) -> dict[str, Any]:
+        """What a finished download says, the same whether the song was fetched or was there already."""
+        return {"song": self.song["id"], "sha256": self.sha256, "size": self.size}
+
+
+_HOLDING = (
+    sa.select(
+        songs,
+        file_assets.c.sha256,
+        file_assets.c.size_bytes,
+        backends.c.kind.label("backend_kind"),
+        backends.c.url.label("backend_url"),
+        file_locations.c.path,
+        file_locations.c.backend_id,
+    )
+    .outerjoin(file_assets, file_assets.c.id == songs.c.asset_id)
+    .outerjoin(
+        file_locations,
+        sa.and_(file_locations.c.asset_id == songs.c.asset_id, file_locations.c.missing_at.is_(None)),
+    )
+    .outerjoin(backends, backends.c.id == file_locations.c.backend_id)
+    .where(songs.c.id == sa.bindparam("song"))
+    .order_by(file_locations.c.id)
+)
+
+
+def holding(tx: Tx, song_id: int) -> Holding | None:
+    rows = tx.rows(_HOLDING, {"song": song_id})
+    if not rows:
+        return None
+    first = rows[0]
+    copies = tuple(
+        Copy(row["backend_kind"], row["backend_url"], row["path"], row["backend_id"], first["size_bytes"])
+        for row in rows
+        if row["backend_id"] is not None
+    )
+    return Holding(dict(first), first["sha256"], first["size_bytes"], copies)
+
+
+_SAME = (
+    sa.select(backends.c.kind, backends.c.url, file_locations.c.path, file_locations.c.backend_id,
+              file_assets.c.size_bytes)
+    .join(file_assets, file_assets.c.id == file_locations.c.asset_id)
+    .join(backends, backends.c.id == file_locations.c.backend_id)
+    .where(file_assets.c.sha256 == sa.bindparam("sha256"), backends.c.kind == "library",
+           file_locations.c.missing_at.is_(None))
+    .order_by(file_locations.c.id)
+)  # fmt: skip
+
+
+def same_content(tx: Tx, sha256: str) -> list[Copy]:
+    """Copies of these bytes in libraries, whichever song they were fetched for."""
+    return [Copy(*row) for row in tx.conn.execute(_SAME, {"sha256": sha256})]
+
+
+def songs_sharing(tx: Tx, song_id: int) -> int:
+    """How many other songs have the same file."""
+    asset = sa.select(songs.c.asset_id).where(songs.c.id == song_id).scalar_subquery()
+    query = sa.select(sa.func.count()).where(songs.c.asset_id == asset, songs.c.id != song_id)
+    return int(tx.conn.execute(query).scalar_one())
+
+
+def songs_in(store: Store, scope: Scope, *conditions: sa.ColumnElement[bool]) -> Iterator[int]:
+    """The songs of a scope, page by page. Those that no playlist has any more are left out, unless named."""
+    wanted = sa.select(songs.c.id).where(*of_songs(scope), *conditions)
+    if not scope.songs:
+        listed = sa.select(playlist_songs.c.song_id).where(
+            playlist_songs.c.song_id == songs.c.id, playlist_songs.c.removed_at.is_(None)
+        )
+        wanted = wanted.where(listed.exists())
+    after = 0
+    while True:
+        page = wanted.where(songs.c.id > after).order_by(songs.c.id).limit(PAGE)
+        ids = store.read(lambda tx, page=page: list(tx.conn.execute(page).scalars()))  # type: ignore[misc]
+        yield from ids
+        if len(ids) < PAGE:
+            return
+        after = ids[-1]
+
+
+# --- writing down -------------------------------------------------------------------------------
+
+
+class Filed(NamedTuple):
+    """A song's file in the library, verified and in place."""
+
+    song_id: int
+    backend_id: int
+    path: str
+    sha256: str
+    size: int
+    audio: dict[str, Any]
+    """The columns of `file_assets` that describe it."""
+    found_on: str
+    found_id: str
+    at: datetime
+
+
+_FILED = (
+    sa.update(songs)
+    .where(songs.c.id == sa.bindparam("song"))
+    .values(asset_id=sa.bindparam("asset"), downloaded_at=sa.bindparam("now", type_=songs.c.downloaded_at.type),
+            found_on=sa.bindparam("via"), found_id=sa.bindparam("via_id"), missing_at=None)
+)  # fmt: skip
+
+
+def file_songs(conn: sa.Connection, rows: Sequence[Filed]) -> None:
+    """Write finished downloads down: the file once, however many songs have it, and where it is."""
+    assets = {row.sha256: {"sha256": row.sha256, "size_bytes": row.size, "created_at": row.at, **row.audio}
+              for row in rows}  # fmt: skip
+    insert_missing(conn, file_assets, list(assets.values()))
+    ids = asset_ids(conn, list(assets))
+    put_locations(conn, [(ids[row.sha256], row.backend_id, row.path, row.size, None, row.at) for row in rows])
+    conn.execute(_FILED, [{"song": row.song_id, "asset": ids[row.sha256], "now": row.at, "via": row.found_on,
+                           "via_id": row.found_id} for row in rows])  # fmt: skip
+
+
+def asset_ids(conn: sa.Connection, checksums: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for start in range(0, len(checksums), AT_ONCE):
+        query = sa.select(file_assets.c.sha256, file_assets.c.id).where(
+            file_assets.c.sha256.in_(checksums[start : start + AT_ONCE])
+        )
+        found.update((sha256, number) for sha256, number in conn.execute(query))
+    return found
+
+
+Placed = tuple[int, int, str, int, str | None, datetime]
+"""Asset, backend, path, size, ETag, when."""
+
+
+@cache
+def _put_location(dialect: str) -> sa.Insert:
+    insert = (sqlite.insert if dialect == "sqlite" else postgresql.insert)(file_locations)
+    names = ("asset_id", "backend_id", "path", "size_bytes", "etag", "created_at", "verified_at")
+    new = insert.excluded
+    return insert.values({name: sa.bindparam(name) for name in names}).on_conflict_do_update(
+        index_elements=["backend_id", "path"],
+        set_={"asset_id": new.asset_id, "size_bytes": new.size_bytes, "etag": new.etag,
+              "verified_at": new.verified_at, "missing_at": None},
+    )  # fmt: skip
+
+
+def put_locations(conn: sa.Connection, rows: Sequence[Placed]) -> None:
+    """Where files are now. A path that another file had is this one's."""
+    by_place = {(row[1], row[2]): row for row in rows}
+    values = [
+        {"asset_id": asset, "backend_id": backend, "path": path, "size_bytes": size, "etag": etag, "created_at": at,
+         "verified_at": at}
+        for asset, backend, path, size, etag, at in by_place.values()
+    ]  # fmt: skip
+    conn.execute(_put_location(conn.dialect.name), values)
+
+
+def lose_locations(conn: sa.Connection, places: Sequence[tuple[int, str]], now: datetime) -> None:
+    """Files that were looked for and not found."""
+    lost = sa.update(file_locations).where(
+        file_locations.c.backend_id == sa.bindparam("backend"), file_locations.c.path == sa.bindparam("place")
+    )
+    if places:
+        conn.execute(lost.values(missing_at=now), [{"backend": backend, "place": path} for backend, path in places])

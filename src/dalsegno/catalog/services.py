@@ -1,0 +1,23 @@
+"""The catalog's services, made for one store and its settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dalsegno.catalog.catalog import Catalog
+from dalsegno.catalog.collect import Collect
+from dalsegno.catalog.download import Download
+from dalsegno.catalog.sync import Sync
+from dalsegno.catalog.upload import Upload
+
+if TYPE_CHECKING:
+    from dalsegno.engine.service import Service
+    from dalsegno.settings import Settings
+    from dalsegno.store.store import Store
+
+NAMES = ("collect", "sync", "download", "upload")
+
+
+def catalog_services(store: Store, settings: Settings) -> list[Service]:
+    catalog = Catalog(store, settings)
+    return [kind(catalog).service() for kind in (Collect, Sync, Download, Upload)]

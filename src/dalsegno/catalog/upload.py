@@ -1,0 +1,196 @@
+"""Upload: a song's file goes to the object store. One item is one file; it continues where it was cut off."""
+
+from __future__ import annotations
+
+import mimetypes
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from dalsegno.catalog.library import Holding, Placed, asset_ids, holding, put_locations, songs_in
+from dalsegno.catalog.schema import object_storage_backends as backends
+from dalsegno.catalog.schema import songs, uploads
+from dalsegno.catalog.scope import parse_scope
+from dalsegno.engine.service import Service
+from dalsegno.errors import InputInvalid
+from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry, Skip
+from dalsegno.objects.errors import (
+    NameTaken,
+    SourceChanged,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    UploadCancelled,
+)
+from dalsegno.objects.model import ObjectStore, Put, Unfinished
+
+if TYPE_CHECKING:
+    from dalsegno.catalog.catalog import Catalog
+    from dalsegno.catalog.library import Copy
+    from dalsegno.engine.item import Item
+    from dalsegno.engine.planner import Plan
+    from dalsegno.store.store import Store, Tx
+
+
+class Upload:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._probed: set[int] = set()
+        self._probing = threading.Lock()
+
+    def service(self) -> Service:
+        return Service("upload", self.upload, workers=self._catalog.settings.upload_workers, planner=self.plan)
+
+    def plan(self, plan: Plan) -> Iterator[str]:
+        """One item a file, named by the first song that has it."""
+        if self._catalog.object_store(plan.snapshot) is None:
+            raise InputInvalid(
+                problem="There is nowhere to upload to. Set OBJECT_STORE in dalsegno.env, "
+                "for example file:///mnt/archive or s3://bucket/prefix."
+            )
+        other = songs.alias()
+        first = sa.select(sa.func.min(other.c.id)).where(other.c.asset_id == songs.c.asset_id).scalar_subquery()
+        alone = () if parse_scope(plan.scope).model_dump(exclude_defaults=True) else (songs.c.id == first,)
+        for number in songs_in(self._catalog.store, parse_scope(plan.scope), songs.c.asset_id.is_not(None), *alone):
+            yield f"song:{number}"
+
+    def upload(self, item: Item) -> Any:
+        target = self._catalog.object_store(item.snapshot)
+        if target is None:
+            return Skip("no OBJECT_STORE is set")
+        number = int(item.key.partition(":")[2])
+        backend = self._catalog.backend(target.kind, target.url)
+        found = self._catalog.store.read(lambda tx: holding(tx, number))
+        if found is None or found.sha256 is None:
+            return Fail(f"song {number} has no file; download it first", code="not_downloaded")
+        there = next((copy for copy in found.copies if copy.backend_id == backend), None)
+        if there is not None and not item.forced:
+            return Skip("it is there already", _result(found, there.path))
+        local = found.local()
+        if local is None:
+            return _lost(found)
+        item.progress(text=f"{found.song['artist']} - {found.song['title']}".strip(" -"))
+        try:
+            self._probe(target, backend)
+            with self._catalog.permit(item, f"store:{target.kind}"):
+                path, put = self._put(item, target, backend, found, local, there)
+        except UploadCancelled:
+            return Fail("stopped on request", code="canceled")
+        except StoreError as error:
+            return _refused(error, target)
+        except OSError as error:
+            return Retry(f"{local.path} cannot be read: {error.strerror}", code="unreadable")
+        assert found.size is not None
+        row = (found.sha256, backend, path, found.size, put.stored.etag, self._catalog.store.clock.now())
+        item.record(_record, row)
+        item.log.info("%s %s as %s", "found" if put.skipped else "uploaded", local.path, path)
+        return Skip("the same content is there", _result(found, path)) if put.skipped else _result(found, path)
+
+    def _put(
+        self, item: Item, target: ObjectStore, backend: int, found: Holding, local: Copy, there: Copy | None
+    ) -> tuple[str, Put]:
+        """Under the library's own path; where something else has that name, beside it."""
+        assert found.sha256 is not None
+        assert found.size is not None
+        wanted = PurePosixPath(there.path if there is not None else local.path)
+        apart = wanted.with_name(f"{wanted.stem[:150]} [{found.sha256[:8]}]{wanted.suffix}")
+        kind = mimetypes.guess_type(wanted.name)[0] or "application/octet-stream"
+        for path in (str(wanted), str(apart)):
+            try:
+                return path, target.put(
+                    path,
+                    local.file,
+                    found.sha256,
+                    found.size,
+                    content_type=kind,
+                    resume=Remembered(self._catalog.store, backend, path),
+                    moved=item.transferred,
+                    cancelled=lambda: item.cancelled,
+                    throttle=self._catalog.throttle,
+                    overwrite=there is not None,
+                    force=item.forced,
+                    expect_absent=there is None and item.claimed.lease == 1,
+                )
+            except NameTaken:
+                if path == str(apart):
+                    raise
+        raise AssertionError
+
+    def _probe(self, target: ObjectStore, backend: int) -> None:
+        """Once a process: what the store can do, and that we may write there at all."""
+        with self._probing:
+            if backend not in self._probed:
+                found = asdict(target.probe())
+                self._catalog.store.write("probe", lambda tx: _keep_probe(tx, backend, found))
+                self._probed.add(backend)
+
+
+class Remembered:
+    """A multipart upload's number, kept in the database: the store knows which parts have arrived."""
+
+    def __init__(self, store: Store, backend: int, path: str) -> None:
+        self._store, self._backend, self._path = store, backend, path
+        self._mine = sa.and_(uploads.c.backend_id == backend, uploads.c.path == path)
+
+    def load(self) -> Unfinished | None:
+        row = self._store.read(lambda tx: tx.row(sa.select(uploads).where(self._mine)))
+        if row is None:
+            return None
+        return Unfinished(upload_id=row["upload_id"], key=row["path"], part_size=row["part_size"],
+                          sha256=row["sha256"], size=row["size_bytes"])  # fmt: skip
+
+    def save(self, unfinished: Unfinished) -> None:
+        row = {
+            "backend_id": self._backend,
+            "path": self._path,
+            "upload_id": unfinished.upload_id,
+            "sha256": unfinished.sha256,
+            "size_bytes": unfinished.size,
+            "part_size": unfinished.part_size,
+        }
+
+        def work(tx: Tx) -> None:
+            tx.conn.execute(sa.delete(uploads).where(self._mine))
+            tx.conn.execute(sa.insert(uploads).values(**row, created_at=tx.now))
+
+        self._store.write("upload", work)
+
+    def clear(self) -> None:
+        self._store.write("upload", lambda tx: tx.conn.execute(sa.delete(uploads).where(self._mine)))
+
+
+def _result(found: Holding, path: str) -> dict[str, Any]:
+    return {**found.result(), "path": path}
+
+
+def _record(conn: sa.Connection, rows: list[tuple[str, int, str, int, str | None, Any]]) -> None:
+    ids = asset_ids(conn, [row[0] for row in rows])
+    placed: list[Placed] = [(ids[row[0]], *row[1:]) for row in rows]
+    put_locations(conn, placed)
+
+
+def _keep_probe(tx: Tx, backend: int, found: dict[str, Any]) -> None:
+    tx.conn.execute(sa.update(backends).where(backends.c.id == backend).values(capabilities=found, probed_at=tx.now))
+
+
+def _lost(found: Holding) -> Outcome:
+    where = next((str(copy.file) for copy in found.copies if copy.kind == "library"), "the library")
+    return Fail(f"the file is not at {where} any more; download the song again", code="file_missing")
+
+
+def _refused(error: StoreError, target: ObjectStore) -> Outcome:
+    match error:
+        case StoreFull():
+            return PauseJob(f"{target.url} is full: {error}", code="store_full")
+        case StoreRefused() if error.code in ("key_invalid", "key_too_long"):
+            return Fail(str(error), code=error.code)
+        case StoreRefused():
+            return PauseJob(f"{target.url}: {error}", code=error.code)
+        case SourceChanged():
+            return Fail(str(error), code=error.code)
+        case _:
+            return Retry(str(error), code=error.code)

@@ -1,0 +1,33 @@
+"""Who watches a download: the item it is done for, or a script that wants to know nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dalsegno.catalog.catalog import BREAKER
+
+if TYPE_CHECKING:
+    from dalsegno.engine.item import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    say: Callable[[str], None] = lambda _text: None
+    moved: Callable[[int, int | None], None] = lambda _done, _total: None
+    cancelled: Callable[[], bool] = lambda: False
+    permit: Callable[[str], AbstractContextManager[Any, None]] = lambda _name: nullcontext()
+    forced: bool = False
+    """Fetch it anew although it is there."""
+
+    @classmethod
+    def of(cls, item: Item) -> Watch:
+        return cls(
+            say=lambda text: item.progress(text=text),
+            moved=item.transferred,
+            cancelled=lambda: item.cancelled,
+            permit=lambda name: item.permit(name, breaker=BREAKER),
+            forced=item.forced,
+        )
