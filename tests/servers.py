@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -41,6 +42,24 @@ def caddy(root: Path) -> Iterator[str]:
             command, f"{url}/", Path(home), env={"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
         ):
             yield url
+
+
+@contextmanager
+def caddy_tls(root: Path) -> Iterator[tuple[str, Path]]:
+    """The same over HTTPS, for the name localhost; yields the address and the certificate of its own authority."""
+    with tempfile.TemporaryDirectory(prefix="caddy-") as home:
+        port, http = free_port(), free_port()
+        (Path(home) / "Caddyfile").write_text(
+            f"{{\n admin off\n skip_install_trust\n http_port {http}\n auto_https disable_redirects\n}}\n"
+            f"https://localhost:{port} {{\n bind 127.0.0.1\n tls internal\n root * {root}\n file_server\n}}\n"
+            f"http://127.0.0.1:{http} {{\n respond ready\n}}\n"
+        )
+        command = [str(BIN / "caddy"), "run", "--config", "Caddyfile", "--adapter", "caddyfile"]
+        env = {"HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
+        with serving(command, f"http://127.0.0.1:{http}/", Path(home), env=env):
+            authority = Path(home) / "caddy" / "pki" / "authorities" / "local" / "root.crt"
+            _await_tls(port, authority)
+            yield f"https://localhost:{port}", authority
 
 
 @contextmanager
@@ -104,6 +123,23 @@ def _await(url: str, process: subprocess.Popen[bytes], log: Path, patience: floa
         except OSError:
             time.sleep(0.02)
     raise RuntimeError(f"{process.args!r} did not come up:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def _await_tls(port: int, authority: Path) -> None:
+    """Its certificate is made after it has begun to listen."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            context = ssl.create_default_context(cafile=str(authority))
+            with (
+                socket.create_connection(("127.0.0.1", port)) as sock,
+                context.wrap_socket(sock, server_hostname="localhost"),
+            ):
+                return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
 
 
 def _run(command: Sequence[str], cwd: Path) -> None:

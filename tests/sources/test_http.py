@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from urllib3.exceptions import IncompleteRead, ProtocolError
+from urllib3.exceptions import IncompleteRead, ProtocolError, SSLError
 
 from dalsegno.model.signal import ProviderError, Signal, is_unreachable
 from dalsegno.sources import addresses
 from dalsegno.sources.http import Http
 from dalsegno.sources.model import Gone, Unusable
 from dalsegno.sources.urls import lasting, named, secrets_of, target
-from tests.servers import free_port
+from tests.servers import caddy_tls, free_port
 from tests.sources.hostile import KEEP, Hostile, hostile, ok, redirect
 
 
@@ -141,6 +141,22 @@ def test_a_login_in_the_url_becomes_a_header(http: Http, server: Hostile) -> Non
     with http.open(server.url.replace("//", "//me:s%40cret@") + "/", trusted=True) as answer:
         assert answer.url == server.url + "/"
     assert server.requests[0][1]["authorization"] == "Basic bWU6c0BjcmV0"
+
+
+def test_https_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = os.urandom(300_000)
+    (tmp_path / "s.bin").write_bytes(body)
+    with caddy_tls(tmp_path) as (url, authority):
+        with Http() as http, pytest.raises(SSLError, match="localhost: CERTIFICATE_VERIFY_FAILED") as caught:
+            read(http, f"{url}/s.bin")
+        assert is_unreachable(caught.value)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        with Http() as http:
+            assert [read(http, f"{url}/s.bin") for _ in range(3)] == [body] * 3
+            with pytest.raises(Unusable, match="private network"):
+                http.open(f"{url}/s.bin")
+            with pytest.raises(Exception, match="secure"):
+                read(http, url.replace("localhost", "127.0.0.1") + "/s.bin")
 
 
 # ---- redirects ----
