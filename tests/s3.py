@@ -150,6 +150,7 @@ def seaweedfs(folder: Path, *, volumes: int = 100, volume_mb: int = 128) -> Iter
     data.mkdir(exist_ok=True)
     command = [str(BIN / "weed"), "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-master.telemetry=false"]
+    command += ["-master.electionTimeout=1s"]  # or a restart takes 15 seconds longer
     command += [f"-master.volumeSizeLimitMB={volume_mb}", f"-volume.max={volumes}", "-filer", "-s3"]
     command += [f"-s3.port={s3}", f"-s3.config={config}", f"-s3.port.iceberg={iceberg}", f"-s3.port.lance={lance}"]
     endpoint = f"http://127.0.0.1:{s3}"

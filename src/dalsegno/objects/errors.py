@@ -35,6 +35,9 @@ class StoreRefused(StoreError):
 class StoreFull(StoreError):
     """There is no room."""
 
+    certain = True
+    """False where the store did not say so, and it only looks like it: then it is worth another attempt later."""
+
 
 class NameTaken(StoreError):
     """Something else is stored under this key."""
@@ -44,7 +47,10 @@ class NameTaken(StoreError):
 
 
 class VerificationFailed(StoreError):
-    """What arrived is not what was sent."""
+    """What arrived is not what was sent. To repair it, store again with `force` and `overwrite`."""
+
+    ours = False
+    """The damaged object bears our SHA-256, so it was not stored by somebody else meanwhile."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__("verification_failed", f"{key!r} did not arrive as it was sent: {problem}")

@@ -47,17 +47,19 @@ class Multipart:
         guarded = self._able.if_none_match and not replace
         for fresh in range(FRESH_STARTS + 1):
             unfinished, present = self._begin(content_type)
+            completing = False
             try:
                 etags, md5s = self._send(unfinished, present)
                 self._source.stop_if_cancelled()
+                completing = True
                 self._control.complete(self._key, unfinished.upload_id, etags, guarded=guarded)
             except SourceChanged:
                 self._control.abort(self._key, unfinished.upload_id)
                 self._resume.clear()
                 raise
             except StoreError as error:
-                # An error after the last part may have swallowed a success.
-                if error.code in {"upload_gone", "parts_gone", "unreachable", "store_failed", "exists"} and arrived():
+                # An error after the last part may have swallowed a success, and an upload is also gone when it is done.
+                if (completing or error.code == "upload_gone") and arrived():
                     return self._reused, None
                 if error.code == "exists":
                     self._control.abort(self._key, unfinished.upload_id)

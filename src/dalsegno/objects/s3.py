@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dalsegno.objects.control import Control
-from dalsegno.objects.errors import NameTaken, StoreRefused, VerificationFailed
+from dalsegno.objects.errors import NameTaken, StoreError, StoreFull, StoreRefused, StoreUnavailable, VerificationFailed
 from dalsegno.objects.model import Cancelled, Capabilities, Forget, Moved, ObjectStore, Put, Resume, Stored, check_key
 from dalsegno.objects.multipart import Multipart
 from dalsegno.objects.probe import probe
@@ -105,10 +105,19 @@ class S3Store(ObjectStore):
                     self._drop(resume)
                     source.reached(size)
                     return Put(stored=found, skipped=True)
-            if small:
-                self._drop(resume)
-                return self._put_small(key, source, content_type, replace=overwrite or force)
-            return self._put_large(key, source, content_type, resume, replace=overwrite or force)
+            send = self._put_small if small else self._put_large
+            try:
+                try:
+                    return send(key, source, content_type, resume, replace=overwrite or force)
+                except VerificationFailed as error:
+                    if not error.ours:
+                        raise
+                # It bears the right SHA-256, and would pass for the file next time: put right while that is known.
+                return send(key, source, content_type, resume, replace=True)
+            except StoreUnavailable as error:
+                if (full := self._looks_full(key, error)) is not None:
+                    raise full from error
+                raise
 
     def read(self, key: str) -> Iterator[bytes]:
         return self._open()[0].read(self.full_key(check_key(key)))
@@ -149,7 +158,8 @@ class S3Store(ObjectStore):
             return source.md5() == found.etag
         return False
 
-    def _put_small(self, key: str, source: Source, content_type: str, *, replace: bool) -> Put:
+    def _put_small(self, key: str, source: Source, content_type: str, resume: Resume, *, replace: bool) -> Put:
+        self._drop(resume)
         able, wire = self.capabilities, self._open()[1]
         headers = {"content-type": _plain(content_type)}
         if able.metadata:
@@ -195,7 +205,12 @@ class S3Store(ObjectStore):
     def _put_large(self, key: str, source: Source, content_type: str, resume: Resume, *, replace: bool) -> Put:
         control, wire = self._open()
         upload = Multipart(control, wire, self.capabilities, self.full_key(key), source, resume, self._part_size)
-        reused, etag = upload.run(_plain(content_type), replace=replace, arrived=lambda: self._arrived(key, source))
+        try:
+            reused, etag = upload.run(_plain(content_type), replace=replace, arrived=lambda: self._arrived(key, source))
+        except StoreRefused as error:
+            if error.code == "exists":
+                raise NameTaken(key) from error
+            raise
         stored = self._verified(key, source, etag)
         resume.clear()
         return Put(stored=stored, parts_reused=reused, bytes_sent=source.sent)
@@ -209,13 +224,31 @@ class S3Store(ObjectStore):
         found = self.stat(key)
         if found is None:
             raise VerificationFailed(key, "the store does not have it.")
+        problem = ""
         if found.size != source.size:
-            raise VerificationFailed(key, f"the store has {found.size:,} of {source.size:,} bytes.")
-        if self.capabilities.metadata and found.sha256 != source.sha256:
-            raise VerificationFailed(key, "the store has another SHA-256.")
-        if etag is not None and found.etag != etag:
-            raise VerificationFailed(key, "the store computed another checksum.")
+            problem = f"the store has {found.size:,} of {source.size:,} bytes."
+        elif self.capabilities.metadata and found.sha256 != source.sha256:
+            problem = "the store has another SHA-256."
+        elif etag is not None and found.etag != etag:
+            problem = "the store computed another checksum."
+        if problem:
+            failed = VerificationFailed(key, problem)
+            failed.ours = found.sha256 == source.sha256
+            raise failed
         return Stored(key=key, size=found.size, etag=found.etag, sha256=source.sha256, modified=found.modified)
+
+    def _looks_full(self, key: str, error: StoreUnavailable) -> StoreFull | None:
+        """SeaweedFS answers a plain 500 when it is full. It looks full when it still answers, but takes no bytes."""
+        if error.status != 500 or not error.headers.get("server", "").startswith("SeaweedFS"):
+            return None
+        try:
+            self.stat(key)
+        except StoreError:
+            return None
+        sentence = f"{self.url} answers, but takes no more bytes: it is most likely full. Its own log says more."
+        full = StoreFull("store_full", sentence, status=error.status, headers=error.headers)
+        full.certain = False
+        return full
 
     def _drop(self, resume: Resume) -> None:
         """An upload in parts that is no longer needed is told so, or its parts would be stored for ever."""
