@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from dalsegno.insight.items import ItemLine
 from dalsegno.web.api.models import Stage
 
 MARKS = {
@@ -15,7 +14,7 @@ MARKS = {
     "pause_requested": "‖",
     "paused": "‖",
     "completed": "✓",
-    "completed_with_errors": "✓",
+    "completed_with_errors": "!",
     "failed": "✕",
     "skipped": "»",
     "canceled": "–",
@@ -111,17 +110,18 @@ def tally(stage: Stage) -> list[tuple[str, int]]:
     return [(name, count) for name, count in (*said, ("left", left or 0)) if count > 0]
 
 
-def title(line: ItemLine) -> str:
-    """What an item is about, as a person would say it."""
-    params = line.item.params if isinstance(line.item.params, dict) else {}
-    name = params.get("title") or params.get("name")
-    if isinstance(name, str) and name:
-        by = params.get("artist")
-        return f"{by} – {name}" if isinstance(by, str) and by else name
-    return line.item.progress_text or line.item.key
+def share(done: int | None, whole: int | None) -> str:
+    """Bytes of bytes, the unit said once where it is the same: `5.5 of 5.8 MB`."""
+    if not done:
+        return ""
+    if not whole:
+        return size(done)
+    first, last = size(done), size(whole)
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(f' {unit}') else first} of {last}"
 
 
 FILTERS: dict[str, Any] = {
     each.__name__: each
-    for each in (word, mark, size, rate, span, utc, iso, number, percent, segments, tally, title)
+    for each in (word, mark, size, rate, span, utc, iso, number, percent, segments, tally, share)
 }  # fmt: skip

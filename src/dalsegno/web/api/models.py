@@ -35,7 +35,8 @@ class Body(BaseModel):
     def _known(cls, given: Any) -> Any:
         for key in given if isinstance(given, dict) else ():
             if key not in cls.model_fields:
-                raise ValueError(f'There is no "{key!s:.60}" here.{did_you_mean(str(key), cls.model_fields)}')
+                name = storable(str(key))[:60]
+                raise ValueError(f'There is no "{name}" here.{did_you_mean(name, cls.model_fields)}')
         return given
 
 
