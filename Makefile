@@ -13,8 +13,8 @@ SAY = @printf '\n== %s\n'
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: .venv/.installed ## Run the built-in workflow "scale" (ARGS="…" for its options)
-	@$(BIN)/dalsegno run scale $(ARGS)
+run: .venv/.installed ## See it work: a demo catalog and the console (ARGS="…" for its options)
+	@$(BIN)/dalsegno demo $(ARGS)
 
 test: lint types contracts docs-check pytest ## Everything CI checks: lint, types, contracts, docs, tests
 

@@ -9,15 +9,18 @@ import typer
 from dalsegno.bench.cli import app as bench_app
 from dalsegno.cli import (
     agent,
+    catalog,
     commands,
     config,
     database,
+    demo,
     explain,
     flow,
     items,
     jobs,
     pauses,
     run,
+    serve,
     streams,
     submit,
     workflows,
@@ -51,7 +54,22 @@ def root(
     context.obj = Desk(database, env_file, as_json, debug)
 
 
-for group in (run, agent, submit, jobs, items, explain, pauses, commands, flow, streams, database):
+for group in (
+    serve,
+    demo,
+    run,
+    catalog,
+    agent,
+    submit,
+    jobs,
+    items,
+    explain,
+    pauses,
+    commands,
+    flow,
+    streams,
+    database,
+):
     app.add_typer(group.app)
 app.add_typer(flow.breaker_app, name="breaker")
 app.add_typer(workflows.app, name="workflow")
