@@ -1,0 +1,117 @@
+"""A real server on a free loopback port, on both databases, and an engine whose services wait to be told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from dalsegno import Engine, Store
+from dalsegno.engine.item import Item
+from dalsegno.engine.service import Service, service
+from dalsegno.model.outcome import Fail
+from dalsegno.settings import KEYS, Settings
+from dalsegno.web.app import create_app
+from dalsegno.web.server import ConsoleServer, bind
+from tests.helpers import SWIFT, wait_until
+
+
+class Desk:
+    """The console of a store, as a client sees it."""
+
+    def __init__(self, store: Store, url: str) -> None:
+        self.store = store
+        self.url = url
+        self.http = httpx.Client(base_url=url, timeout=30.0)
+
+    def get(self, path: str, status: int = 200) -> Any:
+        answer = self.http.get(path)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def post(self, path: str, body: Any = None, status: int = 202) -> Any:
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def start(self, **body: Any) -> Any:
+        return self.post("/api/jobs", {"template": "download", **body}, 201)
+
+    def until(self, job_id: int, status: str) -> Any:
+        def look() -> Any:
+            job = self.get(f"/api/jobs/{job_id}")
+            return job if job["status"] == status else None
+
+        return wait_until(look, f"job {job_id} to be {status}")
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+
+
+@pytest.fixture
+def consoles(plain: None) -> Iterator[Callable[..., Desk]]:
+    """`consoles(store, key=value…)`: a console with these settings."""
+    with ExitStack() as stack:
+
+        def make(store: Store, host: str = "127.0.0.1", **settings: Any) -> Desk:
+            app = create_app(store, Settings(_env_file=None, **settings), host=host)
+            listening = stack.enter_context(bind("127.0.0.1", 0))
+            desk = Desk(store, stack.enter_context(ConsoleServer(app, listening)).url)
+            stack.enter_context(desk.http)
+            return desk
+
+        yield make
+
+
+@pytest.fixture
+def desk(store: Store, consoles: Callable[..., Desk]) -> Desk:
+    return consoles(store)
+
+
+class Songs:
+    """A `download` service of six songs: they go through when told to, and the fifth is broken."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.open = [self._download(), self._upload()]
+
+    def _download(self) -> Service:
+        @service("download", workers=2)
+        def download(item: Item) -> Any:
+            item.progress(0.5, str(item.params["title"]))
+            item.transferred(500, 1000)
+            assert self.gate.wait(60)
+            if item.key == "demo:5":
+                return Fail("The source says 403: not for you.", code="forbidden")
+            return {"root": item.snapshot.get("LIBRARY_ROOT")}
+
+        @download.plan
+        def plan(_: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+            yield from ((f"demo:{number}", {"title": f"晴天 <{number}>"}) for number in range(1, 7))
+
+        return download
+
+    def _upload(self) -> Service:
+        @service("upload")
+        def upload(item: Item) -> Any:
+            return {}
+
+        return upload
+
+
+@pytest.fixture
+def songs(store: Store) -> Iterator[Songs]:
+    """With an engine that runs them."""
+    made = Songs()
+    with Engine(store, made.open, SWIFT):
+        try:
+            yield made
+        finally:
+            made.gate.set()

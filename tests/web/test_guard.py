@@ -1,0 +1,152 @@
+"""Who may ask, from where, and what never leaves the house."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from dalsegno import Engine, Store
+from dalsegno.engine.item import Item
+from dalsegno.engine.service import service
+from dalsegno.errors import SettingInvalid
+from dalsegno.model.outcome import Fail
+from dalsegno.web.server import bind
+from tests.helpers import SWIFT
+from tests.web.conftest import Desk
+from tests.web.test_jobs import problem
+
+
+@pytest.fixture
+def store(sqlite_url: str, stores: Callable[..., Store]) -> Store:
+    """The guard does not depend on the database."""
+    return stores(sqlite_url)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
+def test_its_own_names_are_answered_on_any_port(desk: Desk, host: str) -> None:
+    assert desk.http.get("/healthz", headers={"host": f"{host}:9999"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "192.168.1.5", "[", ""])
+def test_another_name_is_refused_everywhere(desk: Desk, host: str) -> None:
+    for path in ("/healthz", "/", "/api/jobs", "/static/console.css"):
+        problem(desk.http.get(path, headers={"host": host}), 421, "host_refused")
+
+
+def test_an_open_console_answers_to_addresses_but_not_to_strange_names(
+    store: Store, consoles: Callable[..., Desk]
+) -> None:
+    desk = consoles(store, host="0.0.0.0")
+    assert desk.http.get("/healthz", headers={"host": "192.168.1.5:8765"}).status_code == 200
+    problem(desk.http.get("/healthz", headers={"host": "evil.example"}), 421, "host_refused")
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://localhost"])
+def test_a_page_of_another_origin_changes_nothing(desk: Desk, origin: str) -> None:
+    headers = {"origin": origin}
+    problem(desk.http.post("/api/jobs", json={"template": "full"}, headers=headers), 403, "origin_refused")
+    problem(desk.http.post("/jobs", data={"template": "full"}, headers=headers), 403, "origin_refused")
+    assert desk.get("/api/jobs")["jobs"] == []
+    assert desk.http.get("/api/jobs", headers=headers).status_code == 200, "reading is not for them either: no CORS"
+    assert "access-control-allow-origin" not in desk.http.get("/api/jobs", headers=headers).headers
+
+
+def test_our_own_origin_and_none_at_all_may_write(desk: Desk) -> None:
+    assert desk.http.post("/api/jobs", json={"template": "full"}, headers={"origin": desk.url}).status_code == 201
+    assert desk.http.post("/api/jobs", json={"template": "full"}).status_code == 201
+    cross = {"sec-fetch-site": "cross-site"}
+    problem(desk.http.post("/api/jobs", json={"template": "full"}, headers=cross), 403, "origin_refused")
+
+
+def test_a_form_of_another_kind_is_no_json(desk: Desk) -> None:
+    """What a foreign page may send without asking first."""
+    answer = desk.http.post("/api/jobs", content=b'{"template": "full"}', headers={"content-type": "text/plain"})
+    assert answer.status_code == 422
+
+
+def test_every_answer_tells_the_browser_what_to_refuse(desk: Desk) -> None:
+    for path in ("/", "/healthz", "/api/jobs", "/api/jobs/77", "/static/console.js", "/nothing"):
+        headers = desk.http.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+        assert "server" not in headers
+
+
+def test_a_body_too_large_is_refused_with_and_without_its_length(desk: Desk) -> None:
+    problem(desk.http.post("/api/jobs", content=b" " * 2_000_001), 413, "payload_too_large")
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(30):
+            yield b" " * 100_000
+
+    answer = desk.http.post("/jobs", content=chunks())
+    problem(answer, 413, "payload_too_large")
+
+
+def test_what_nobody_expected_is_a_problem_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(_: Any) -> Any:
+        raise ZeroDivisionError("hunter2")
+
+    monkeypatch.setattr(desk.store, "read", break_down)
+    answer = desk.http.get("/api/jobs")
+    assert "hunter2" not in problem(answer, 500, "internal_error")["detail"]
+    assert "content-security-policy" in answer.headers
+
+
+def test_a_database_that_is_away_is_a_503(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dalsegno.errors import DatabaseUnavailable
+
+    def away(_: Any) -> Any:
+        raise DatabaseUnavailable(problem="connection refused")
+
+    monkeypatch.setattr(desk.store, "read", away)
+    answer = desk.http.get("/api/jobs")
+    problem(answer, 503, "database_unavailable")
+    assert answer.headers["retry-after"] == "2"
+    assert desk.get("/healthz") == {"status": "ok"}
+
+
+def test_no_secret_is_in_any_answer(store: Store, consoles: Callable[..., Desk]) -> None:
+    secret = 'hunter2&"<x>'
+    desk = consoles(store, subsonic_password=secret)
+
+    @service("download")
+    def leaky(item: Item) -> Any:
+        item.progress(0.5, f"with {secret}")
+        return Fail(f"GET http://nas/rest?p={secret} answered 403", code="forbidden")
+
+    @leaky.plan
+    def plan(_: Any) -> Iterator[str]:
+        yield secret
+
+    with Engine(store, [leaky], SWIFT):  # an engine that was not told, so that it is all in the database
+        job_id = desk.start(options={"said": secret}, requested_by=secret)["id"]
+        desk.until(job_id, "completed_with_errors")
+    for path in ("/", "/board", f"/api/jobs/{job_id}", "/api/jobs", f"/api/jobs/{job_id}/items", "/api/workers"):
+        text = desk.http.get(path).text
+        assert "hunter2" not in text, path
+    assert "***" in desk.http.get("/").text
+    refused = desk.http.post("/api/jobs", json={"template": secret})
+    assert "hunter2" not in refused.text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "nas.example"])
+def test_only_loopback_is_listened_on_unless_said_otherwise(host: str) -> None:
+    with pytest.raises(SettingInvalid, match=r"CONSOLE_HOST.*--insecure"):
+        bind(host, 0)
+
+
+def test_insecure_means_any_address() -> None:
+    with bind("0.0.0.0", 0, insecure=True) as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
+
+
+def test_an_address_that_is_not_ours_is_said_so() -> None:
+    with pytest.raises(SettingInvalid, match=r'cannot listen on "192\.0\.2\.1"'):
+        bind("192.0.2.1", 0, insecure=True)

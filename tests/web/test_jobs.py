@@ -1,0 +1,208 @@
+"""The API of jobs, over real HTTP, on both databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from dalsegno import Store
+from dalsegno.catalog.templates import TEMPLATES, TITLES
+from tests.helpers import wait_until
+from tests.web.conftest import Desk, Songs
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert (body["status"], body["code"], body["type"]) == (status, code, f"urn:dalsegno:error:{code}")
+    return body
+
+
+def test_the_process_lives(desk: Desk) -> None:
+    assert desk.get("/healthz") == {"status": "ok"}
+
+
+@pytest.mark.parametrize("key", TEMPLATES)
+def test_every_template_starts_by_its_id_and_by_its_title(
+    store: Store, consoles: Callable[..., Desk], key: str
+) -> None:
+    desk = consoles(store)
+    for name in (key, TITLES[key]):
+        job = desk.start(template=name)
+        assert (job["template"], job["title"], job["status"]) == (key, TITLES[key], "queued")
+        assert [stage["key"] for stage in job["stages"]] == [step.key for step in TEMPLATES[key].steps]
+
+
+def test_a_job_keeps_what_it_was_started_with_and_says_where_it_is(desk: Desk) -> None:
+    body = {
+        "template": "全链路",
+        "scope": {"sources": ["demo"], "playlists": [3, "周杰伦 精选"], "query": "晴天"},
+        "priority": 7,
+        "download_sources": ["kuwo", "qq"],
+        "requested_by": "nas",
+        "options": {"note": "film night"},
+    }
+    answer = desk.http.post("/api/jobs", json=body)
+    assert answer.status_code == 201
+    assert answer.headers["location"] == "/api/jobs/1"
+    job = desk.get(answer.headers["location"])
+    assert job == answer.json() | {"updated_at": job["updated_at"]}
+    assert job["scope"] == {
+        "sources": ["demo"],
+        "pools": [],
+        "playlists": [3, "周杰伦 精选"],
+        "songs": [],
+        "query": "晴天",
+    }
+    assert {key: job[key] for key in ("priority", "download_sources", "requested_by", "options")} == {
+        key: body[key] for key in ("priority", "download_sources", "requested_by", "options")
+    }
+    assert job["snapshot"]["DOWNLOAD_SOURCES"] == ["kuwo", "qq"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        ({"template": "fulll"}, "workflow_unknown", 'There is no template "fulll". Did you mean "full"?'),
+        ({"template": "仅下在"}, "workflow_unknown", 'Did you mean "仅下载"?'),
+        ({"template": "full", "scope": {"song": []}}, "input_invalid", 'A scope has no "song". Did you mean "songs"?'),
+        ({"template": "full", "scope": []}, "input_invalid", "A scope is an object"),
+        ({"template": "full", "scop": {}}, "input_invalid", 'There is no "scop" here. Did you mean "scope"?'),
+        ({"template": "full", "priority": "soon"}, "input_invalid", "priority: input should be a valid integer"),
+        ({"template": "full", "priority": 10**7}, "input_invalid", "±1,000,000"),
+        ({"template": "full", "options": {"a": "\x00"}}, "input_invalid", "NUL"),
+        ({"template": "full", "\ud800": 1}, "input_invalid", "There is no"),
+        ({"template": "\ud800"}, "workflow_unknown", "There is no template"),
+        ({"template": "full", "scope": {"\ud800": 1}}, "input_invalid", "scope"),
+        ({"template": "full", "scope": {"query": "\ud800"}}, "input_invalid", "scope cannot be stored"),
+        ({}, "input_invalid", "template: field required."),
+        ([], "input_invalid", "The body: "),
+        ({"template": "\x00"}, "workflow_unknown", "There is no template"),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_a_sentence(desk: Desk, body: Any, code: str, says: str) -> None:
+    answer = desk.http.post("/api/jobs", content=json.dumps(body), headers={"content-type": "application/json"})
+    assert says in problem(answer, 422, code)["detail"]
+    assert desk.get("/api/jobs")["jobs"] == []
+
+
+def test_a_body_that_is_not_json_is_said_to_be_none(desk: Desk) -> None:
+    answer = desk.http.post("/api/jobs", content=b"{nope", headers={"content-type": "application/json"})
+    assert "not JSON" in problem(answer, 422, "input_invalid")["detail"]
+
+
+def test_texts_that_no_database_takes_are_made_fit(desk: Desk) -> None:
+    assert desk.start(requested_by="a\x00b")["requested_by"] == "a\ufffdb"
+
+
+def test_what_is_not_there_is_a_404_with_its_code(desk: Desk) -> None:
+    for path in ("/api/jobs/77", "/api/jobs/77/items", "/api/commands/77", "/api/nothing", "/docs"):
+        problem(desk.http.get(path), 404, "not_found")
+    for verb in ("pause", "resume"):
+        problem(desk.http.post(f"/api/jobs/77/{verb}"), 404, "not_found")
+    problem(desk.http.delete("/api/jobs"), 405, "method_not_allowed")
+    problem(desk.http.get("/api/jobs/99999999999999999999"), 422, "input_invalid")
+
+
+def test_jobs_are_paged_newest_first_and_chosen_by_status(desk: Desk) -> None:
+    for _ in range(5):
+        desk.start()
+    seen, cursor = [], ""
+    while True:
+        page = desk.get(f"/api/jobs?limit=2{cursor}")
+        seen.append([job["id"] for job in page["jobs"]])
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == [[5, 4], [3, 2], [1]]
+    assert len(desk.get("/api/jobs?status=queued,running")["jobs"]) == 5
+    assert desk.get("/api/jobs?status=completed")["jobs"] == []
+    assert desk.get("/api/jobs?template=full")["jobs"] == []
+    detail = problem(desk.http.get("/api/jobs?status=quued"), 422, "input_invalid")["detail"]
+    assert detail == 'There is no job status "quued". Did you mean "queued"?'
+    problem(desk.http.get("/api/jobs?cursor=x"), 422, "input_invalid")
+    problem(desk.http.get("/api/jobs?limit=0"), 422, "input_invalid")
+    assert desk.get("/api/jobs?template=%00")["jobs"] == []
+
+
+def test_pause_drains_and_resume_goes_on_with_what_was_overridden(desk: Desk, songs: Songs) -> None:
+    job_id = desk.start(template="download-upload")["id"]
+    wait_until(lambda: desk.get(f"/api/jobs/{job_id}")["counts"]["running"] == 2, "two songs to run")
+    busy = [worker for worker in desk.get("/api/workers")["workers"] if worker["status"] == "busy"]
+    assert {worker["name"] for worker in busy} <= {"download-1", "download-2"}
+
+    command = desk.post(f"/api/jobs/{job_id}/pause", {"reason": "film night", "until": "2100-01-01T00:00:00+01:00"})
+    assert (command["type"], command["status"], command["job_id"]) == ("pause", "pending", job_id)
+    done = wait_until(
+        lambda: (c := desk.get(f"/api/commands/{command['id']}"))["status"] == "applied" and c, "the pause"
+    )
+    assert done["payload"] == {"reason": "film night", "until": "2100-01-01T00:00:00+01:00"}
+    draining = desk.until(job_id, "pause_requested")
+    assert draining["counts"]["running"] == 2
+    songs.gate.set()
+    paused = desk.until(job_id, "paused")
+    assert (paused["pause_reason"], paused["pause_until"]) == ("film night", "2099-12-31T23:00:00Z")
+    assert paused["reason"].startswith("film night (by api)")
+    download = paused["stages"][0]
+    assert (download["done"], download["counts"]["pending"], download["status"]) == (2, 4, "paused")
+
+    root = {"LIBRARY_ROOT": "/mnt/bigger"}
+    command = desk.post(f"/api/jobs/{job_id}/resume", {"overrides": root, "requested_by": "nas"})
+    assert command["status"] == "pending"
+    ended = desk.until(job_id, "completed_with_errors")
+    assert (ended["progress"], ended["overrides"]) == (1.0, root)
+    assert [stage["counts"]["succeeded"] for stage in ended["stages"]] == [5, 5]
+    items = desk.get(f"/api/jobs/{job_id}/items?stage=download&limit=100")["items"]
+    assert [item["result"] for item in items if item["key"] == "demo:6"] == [{"root": "/mnt/bigger"}]
+    (failed,) = desk.get(f"/api/jobs/{job_id}/items?state=failed")["items"]
+    assert (failed["key"], failed["error_code"], failed["stage"]) == ("demo:5", "forbidden", "download")
+
+
+def test_what_the_engine_refuses_is_found_at_the_command(desk: Desk, songs: Songs) -> None:
+    songs.gate.set()
+    job_id = desk.start()["id"]
+    desk.until(job_id, "completed_with_errors")
+    command = desk.post(f"/api/jobs/{job_id}/pause")
+    refused = wait_until(
+        lambda: (c := desk.get(f"/api/commands/{command['id']}"))["status"] == "rejected" and c, "the refusal"
+    )
+    assert refused["error_code"] == "command_refused"
+
+
+def test_a_pause_says_its_zone_and_nothing_unknown(desk: Desk) -> None:
+    job_id = desk.start()["id"]
+    for body, says in (
+        ({"until": "2100-01-01T00:00:00"}, "timezone"),
+        ({"reson": "x"}, 'Did you mean "reason"?'),
+        ({"reason": "x" * 3000}, "2000"),
+    ):
+        assert says in problem(desk.http.post(f"/api/jobs/{job_id}/pause", json=body), 422, "input_invalid")["detail"]
+    body = {"overrides": {"LIBRARY_ROOT": "a\x00b"}}
+    problem(desk.http.post(f"/api/jobs/{job_id}/resume", json=body), 422, "input_invalid")
+
+
+def test_items_are_paged_in_their_order(desk: Desk, songs: Songs) -> None:
+    songs.gate.set()
+    job_id = desk.start()["id"]
+    desk.until(job_id, "completed_with_errors")
+    first = desk.get(f"/api/jobs/{job_id}/items?limit=4")
+    rest = desk.get(f"/api/jobs/{job_id}/items?limit=4&cursor={first['next_cursor']}")
+    assert [item["key"] for item in first["items"] + rest["items"]] == [f"demo:{number}" for number in range(1, 7)]
+    assert rest["next_cursor"] is None
+    detail = problem(desk.http.get(f"/api/jobs/{job_id}/items?stage=downlod"), 422, "input_invalid")["detail"]
+    assert 'Did you mean "download"?' in detail
+
+
+def test_the_schema_names_every_model_it_uses(desk: Desk) -> None:
+    schema = desk.get("/api/openapi.json")
+    assert "/api/jobs/{job_id}/pause" in schema["paths"]
+    assert schema["components"]["schemas"]["NewJob"]["properties"]["scope"]["properties"].keys() >= {"songs", "query"}
+    text = json.dumps(schema)
+    used = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert used <= schema["components"]["schemas"].keys()
+    assert "HTTPValidationError" not in text
