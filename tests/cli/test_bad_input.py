@@ -60,7 +60,7 @@ def test_a_malformed_workflow_is_refused_and_nothing_is_stored(
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.err
     assert say("workflow", "apply", "x.json", "--json", fine=False).error["code"] == "workflow_invalid"
-    assert [row["origin"] for row in say("workflow", "list", "--json").data] == ["module"]
+    assert {row["origin"] for row in say("workflow", "list", "--json").data} == {"module"}
 
 
 def test_a_workflow_file_that_cannot_be_read_is_named(file_here: str, folder: Path) -> None:

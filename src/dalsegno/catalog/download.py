@@ -147,6 +147,7 @@ class CatalogDownloader:
             say=watch.say,
             cancelled=watch.cancelled,
             exclude=rejected,
+            on_wait=watch.considered,
         )
         if resolution.media is None:
             raise Unresolved(resolution)
@@ -397,7 +398,8 @@ class Download:
 
     def resolve(self, item: Item) -> Any:
         number = int(item.key.partition(":")[2])
-        downloader, watch = self._downloader, Watch.of(item)
+        downloader = self._downloader
+        watch = Watch.of(item, lambda seen: self._keep_candidates(item, number, seen))
         found = downloader.look(number)
         if found is None:
             return Fail(f"there is no song {number}", code="not_found")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dalsegno.catalog.catalog import BREAKER
 
 if TYPE_CHECKING:
+    from dalsegno.catalog.resolve import Candidate
     from dalsegno.engine.item import Item
 
 
@@ -19,15 +20,18 @@ class Watch:
     moved: Callable[[int, int | None], None] = lambda _done, _total: None
     cancelled: Callable[[], bool] = lambda: False
     permit: Callable[[str], AbstractContextManager[Any, None]] = lambda _name: nullcontext()
+    considered: Callable[[tuple[Candidate, ...]], None] = lambda _seen: None
+    """Told what was looked at before the song had to wait for a source."""
     forced: bool = False
     """Fetch it anew although it is there."""
 
     @classmethod
-    def of(cls, item: Item) -> Watch:
+    def of(cls, item: Item, considered: Callable[[tuple[Candidate, ...]], None] = lambda _seen: None) -> Watch:
         return cls(
             say=lambda text: item.progress(text=text),
             moved=item.transferred,
             cancelled=lambda: item.cancelled,
             permit=lambda name: item.permit(name, breaker=BREAKER),
+            considered=considered,
             forced=item.forced,
         )
