@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dalsegno.catalog.templates import TEMPLATES
 from tests.cli.tool import STUDIO, say
 
 
