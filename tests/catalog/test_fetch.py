@@ -278,6 +278,18 @@ def test_a_cut_that_repeats_is_reported_and_kept(http: Http, root: Path) -> None
     assert note_path(root, "song-1").exists()
 
 
+def test_a_refusal_on_the_way_leaves_the_part_to_go_on_from(http: Http, root: Path) -> None:
+    def busy(request: Request, line: Line) -> None:
+        line.answer("503 Busy", Retry_After="1")
+
+    with scripted(cut(SONG, 30_000, ETag='"a"'), busy, honest(SONG)) as server:
+        with pytest.raises(Refused):
+            get(http, server.url, root)
+        fetched = get(http, server.url, root)
+    assert right(fetched, root, SONG)
+    assert (fetched.resumed_from, server.requests[2].start) == (30_000, 30_000)
+
+
 def test_nobody_listening_is_a_lost_connection(http: Http, root: Path) -> None:
     with scripted(whole(SONG)) as server:
         url = server.url

@@ -130,8 +130,9 @@ def fetch(
     try:
         with space.watched(part.root, media.size, keep_free):
             return transfer.copy() if media.path is not None else transfer.run()
-    except (space.DiskFull, Cancelled, Broken):
-        transfer.leave_note()
+    except (space.DiskFull, Cancelled, Broken, ProviderError):
+        if transfer.done:
+            transfer.leave_note()
         raise
 
 

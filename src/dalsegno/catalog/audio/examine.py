@@ -43,7 +43,7 @@ def examine(path: Path, *, deep: bool = False) -> Audio:
         if window.size == 0:
             raise NotAudio("empty_file", "The file is empty.")
         return _examine(window, path, deep)
-    except (struct.error, IndexError, ZeroDivisionError, OverflowError) as error:
+    except (struct.error, LookupError, ArithmeticError, ValueError) as error:
         raise NotAudio("corrupt_audio", "The file is damaged: its headers contradict each other.") from error
     finally:
         os.close(descriptor)

@@ -99,7 +99,7 @@ def _track(track: bytes, data: list[tuple[int, int]], fragmented: bool) -> Audio
     head = _one(media, b"mdhd")
     scale, length = struct.unpack_from(">IQ", head, 20) if head[0] == 1 else struct.unpack_from(">II", head, 12)
     table = _one(media, b"minf", b"stbl")
-    kind, entry = next(_boxes(_one(table, b"stsd")[8:]))
+    kind, entry = next(_boxes(_one(table, b"stsd")[8:]), (b"", b""))
     channels, bits, rate = struct.unpack_from(">HHxxxxI", entry, 16)
     rate >>= 16
     codec = CODECS.get(kind, kind.decode("latin-1").strip().lower())
