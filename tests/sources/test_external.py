@@ -281,6 +281,24 @@ def test_closing_ends_it_and_all_it_started(start: Start, tmp_path: Path) -> Non
         source.resolve(SONG)
 
 
+def test_something_that_left_its_group_does_not_hold_us(start: Start, tmp_path: Path) -> None:
+    """Nor is it ended: it made itself independent."""
+    source = start(f"""
+        greet("resolve")
+        ask()
+        sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+        other = subprocess.Popen(sleeper, start_new_session=True, stdin=subprocess.DEVNULL)
+        open({str(tmp_path / "pid")!r}, "w").write(str(other.pid))
+        os._exit(4)
+    """)
+    try:
+        with pytest.raises(ProviderError, match="exit code 4"):
+            source.resolve(SONG)
+        source.close()
+    finally:
+        psutil.Process(int((tmp_path / "pid").read_text())).kill()
+
+
 def test_it_learns_its_own_settings_and_no_secrets_of_others(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBSONIC_PASSWORD", "hush")
     monkeypatch.setenv("DATABASE_URL", "postgresql://u:hush@h/d")

@@ -121,10 +121,10 @@ class _Life:
         assert self._process.stderr is not None
         self._stdin: IO[bytes] = self._process.stdin
         os.set_blocking(self._stdin.fileno(), False)
-        self._outputs = [io.BufferedReader(each) for each in (self._process.stdout, self._process.stderr)]  # type: ignore[type-var]
+        outputs = [io.BufferedReader(each) for each in (self._process.stdout, self._process.stderr)]  # type: ignore[type-var]
         self._threads = [
-            threading.Thread(target=self._read, args=(self._outputs[0],), name=f"{name}-answers", daemon=True),
-            threading.Thread(target=self._overhear, args=(self._outputs[1],), name=f"{name}-log", daemon=True),
+            threading.Thread(target=self._read, args=(outputs[0],), name=f"{name}-answers", daemon=True),
+            threading.Thread(target=self._overhear, args=(outputs[1],), name=f"{name}-log", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -149,17 +149,18 @@ class _Life:
     def end(self) -> None:
         """Closing its input asks it to go; then it is made to, with everything it started."""
         self.over = True
-        if self._writing.acquire(timeout=FAREWELL_SEC):
-            with suppress(OSError):
-                self._stdin.close()
-            self._writing.release()
+        self._hang_up()
         self._finish(FAREWELL_SEC)
+        self._hang_up()
         self._fail(ProviderError(message=f"The source {self.name} was closed."))
         for thread in self._threads:
             thread.join(FAREWELL_SEC)
-        for stream in (self._stdin, *self._outputs):
-            with suppress(OSError, ValueError):
-                stream.close()
+
+    def _hang_up(self) -> None:
+        if self._writing.acquire(timeout=FAREWELL_SEC):  # someone may be writing to a child that does not read
+            with suppress(OSError):
+                self._stdin.close()
+            self._writing.release()
 
     def _finish(self, patience: float) -> None:
         """Ends the whole group, after its leader had some time to go by itself.
@@ -182,13 +183,17 @@ class _Life:
     def _gone(self, patience: float) -> None:
         """Returns when the leader has ended, or after so many seconds."""
         until = time.monotonic() + patience
-        while hasattr(os, "waitid") and time.monotonic() < until:
-            try:
-                if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                    return
-            except ChildProcessError:
-                return
+        while time.monotonic() < until and not self._exited():
             time.sleep(0.005)
+
+    def _exited(self) -> bool:
+        """Whether the leader has ended, without waiting for it."""
+        if not hasattr(os, "waitid"):
+            return False
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
 
     def _register(self) -> tuple[int, queue.Queue[Line | Exception]]:
         with self._lock:
@@ -236,6 +241,9 @@ class _Life:
             try:
                 return lines.get(timeout=min(timeout, 1.0))
             except queue.Empty:
+                if self._exited() and lines.empty():  # though what it started may still hold its output open
+                    self.over = True
+                    return self._died()
                 now = time.monotonic()
                 if now - max(asked, self._heard) < timeout and now - asked < 10 * timeout:
                     continue
@@ -245,16 +253,15 @@ class _Life:
                 return silent
 
     def _read(self, stdout: IO[bytes]) -> None:
+        """Closes what it reads itself: from elsewhere that would wait for whoever still holds the other end."""
         wrong: Exception | None = None
-        try:
+        with stdout:
             while line := stdout.readline(LINE_MAX + 1):
                 self._heard = time.monotonic()
                 if len(line) > LINE_MAX:
                     wrong = Unusable(f"The source {self.name} sends lines longer than 1 MiB.", code="line_too_long")
                     break
                 self._hand_over(line)
-        except (OSError, ValueError):  # closed on our side
-            pass
         self.over = True
         self._finish(0 if wrong else FAREWELL_SEC)
         self._fail(wrong or self._died())
@@ -288,7 +295,7 @@ class _Life:
         )
 
     def _overhear(self, stderr: IO[bytes]) -> None:
-        with suppress(OSError, ValueError):
+        with stderr:
             while line := stderr.readline(8192):
                 log.info("%s: %s", self.name, line.decode("utf-8", "replace").rstrip())
 
