@@ -231,7 +231,8 @@ def test_credentials_stay_behind_when_a_redirect_leaves(http: Http, server: Host
 
 def test_a_private_address_is_refused_unless_it_was_configured(http: Http, server: Hostile) -> None:
     server.answers["/"] = ok(b"private")
-    for url in (server.url, f"http://localhost:{server.port}", f"http://[::ffff:127.0.0.1]:{server.port}"):
+    for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1", "0177.0.0.1"):
+        url = f"http://{host}:{server.port}"
         with pytest.raises(Unusable, match="private network") as caught:
             http.open(url + "/")
         assert caught.value.code == "address_refused"

@@ -211,7 +211,7 @@ def _true(value: Any) -> bool:
 def _playlist(found: Mapping[str, Any]) -> Playlist:
     return Playlist(
         id=f"playlist:{text(found, 'id')}",
-        name=text(found, "name"),
+        name=text(found, "name") or text(found, "id"),
         description=text(found, "comment"),
         owner=text(found, "owner"),
         count=number(found, "songCount"),
@@ -235,7 +235,7 @@ def _track(song: Mapping[str, Any]) -> Track:
     code = isrc[0] if isinstance(isrc, list) and isrc else isrc
     return Track(
         id=text(song, "id"),
-        title=text(song, "title"),
+        title=text(song, "title") or text(song, "id"),
         artists=tuple(name for name in artists if name),
         album=_name(text(song, "album")),
         track_no=number(song, "track"),

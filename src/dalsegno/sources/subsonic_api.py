@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
@@ -132,8 +132,9 @@ class Api:
     def _url(self, method: str, params: Mapping[str, str | int], way: Way) -> tuple[str, tuple[str, ...]]:
         signed = self._signed(way)
         query = urlencode({**params, **signed, "v": self._version, "c": CLIENT, "f": "json"})
-        hidden = tuple(signed[name] for name in ("apiKey", "t", "s", "p") if name in signed)
-        return f"{self._base}{method}.view?{query}", (*hidden, *self._secrets())
+        hidden = [signed[name] for name in ("apiKey", "t", "s", "p") if name in signed]
+        encoded = [quote_plus(text) for text in (*hidden, self._password, self._key) if text]
+        return f"{self._base}{method}.view?{query}", tuple(dict.fromkeys((*hidden, *encoded, *self._secrets())))
 
     def _signed(self, way: Way) -> dict[str, str]:
         if way == "key":

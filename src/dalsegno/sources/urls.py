@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from dataclasses import dataclass
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, unquote_plus, urlsplit, urlunsplit
 
 from dalsegno.settings import masked_url
 from dalsegno.sources.model import Unusable
@@ -113,12 +113,8 @@ def secrets_of(url: str) -> tuple[str, ...]:
     except ValueError:
         return ()
     login = parts.netloc.rpartition("@")[0]
-    found = [
-        value
-        for pair in parts.query.split("&")
-        if _SHORT_LIVED.search(f"?{pair}")
-        for value in [pair.partition("=")[2]]
-    ]
+    signed = [pair.partition("=")[2] for pair in parts.query.split("&") if _SHORT_LIVED.search(f"?{pair}")]
+    found = [text for value in signed for text in (value, unquote_plus(value))]
     if login:
         found += [login.partition(":")[2], unquote(login.partition(":")[2]), _basic(parts.netloc)]
     return tuple(dict.fromkeys(each for each in found if each))
