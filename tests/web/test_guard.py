@@ -78,6 +78,15 @@ def test_every_answer_tells_the_browser_what_to_refuse(desk: Desk) -> None:
         assert "server" not in headers
 
 
+def test_what_changes_is_never_kept_and_what_does_not_is_asked_for_by_its_tag(desk: Desk) -> None:
+    for path in ("/", "/board", "/api/jobs"):
+        assert desk.http.get(path).headers["cache-control"] == "no-store"
+    first = desk.http.get("/static/console.css")
+    assert first.headers["cache-control"] == "no-cache"
+    again = desk.http.get("/static/console.css", headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304
+
+
 def test_a_body_too_large_is_refused_with_and_without_its_length(desk: Desk) -> None:
     problem(desk.http.post("/api/jobs", content=b" " * 2_000_001), 413, "payload_too_large")
 

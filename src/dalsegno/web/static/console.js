@@ -92,7 +92,8 @@ document.addEventListener("submit", async (event) => {
     if (answer.redirected) history.replaceState(null, "", answer.url);
     show(page);
     morph(document.getElementById("flash"), page.getElementById("flash"));
-    if (answer.ok && form.isConnected && form.action.endsWith("/jobs")) scrollTo({ top: 0, behavior: "smooth" });
+    // What it led to, or why it led nowhere, is at the top.
+    if (!answer.ok || form.action.endsWith("/jobs")) scrollTo({ top: 0, behavior: "smooth" });
   } catch {
     say("Reconnecting", "lost");
   }
