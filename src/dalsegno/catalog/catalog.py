@@ -28,6 +28,11 @@ BREAKER = Breaker()
 """How sources are told to be in trouble: a ban or an outage stops that source alone."""
 
 
+SNAPSHOTS = 64
+Thawed = tuple[Mapping[str, Any], dict[str, Any], Sources]
+"""A snapshot, the settings it stands for, and the sources they name."""
+
+
 class Catalog:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
@@ -37,20 +42,30 @@ class Catalog:
         self.throttle = Throttle(settings.upload_bandwidth) if settings.upload_bandwidth else None
         self._sources: dict[str, Sources] = {}
         self._stores: dict[str, ObjectStore] = {}
+        self._by_object: dict[int, Thawed] = {}
         self._backends: dict[str, int] = {}
         self._roots: set[Path] | None = None
         self._lock = threading.Lock()
 
     def values(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
         """A job's settings with their secrets. Never stored, never logged."""
-        return self.settings.thawed(snapshot or self.settings.snapshot())
+        return self._thawed(snapshot)[1]
 
     def sources(self, snapshot: Mapping[str, Any]) -> Sources:
-        key = identity(snapshot)
+        return self._thawed(snapshot)[2]
+
+    def _thawed(self, snapshot: Mapping[str, Any]) -> Thawed:
+        """All items of a stage share one snapshot object, so it is worked out once for thousands of them."""
+        known = self._by_object.get(id(snapshot))
+        if known is not None and known[0] is snapshot:
+            return known
+        values = self.settings.thawed(snapshot or self.settings.snapshot())
         with self._lock:
-            if key not in self._sources:
-                self._sources[key] = Sources(Config(self.values(snapshot)))
-            return self._sources[key]
+            sources = self._sources.setdefault(identity(snapshot), Sources(Config(values)))
+            while len(self._by_object) >= SNAPSHOTS:
+                self._by_object.pop(next(iter(self._by_object)))
+            self._by_object[id(snapshot)] = found = (snapshot, values, sources)
+        return found
 
     def library(self, snapshot: Mapping[str, Any]) -> Path:
         return Path(snapshot.get("LIBRARY_ROOT") or self.settings.library_root.absolute())
@@ -61,7 +76,7 @@ class Catalog:
         url = values.get("OBJECT_STORE")
         if not url:
             return None
-        key = identity([url, values.get("S3_ENDPOINT"), values.get("S3_REGION")])
+        key = f"{url} {values.get('S3_ENDPOINT')} {values.get('S3_REGION')}"
         with self._lock:
             if key not in self._stores:
                 self._stores[key] = open_object_store(url, values)
@@ -99,6 +114,7 @@ class Catalog:
             for each in opened:
                 each.close()
             self._sources.clear()
+            self._by_object.clear()
             self._stores.clear()
 
 

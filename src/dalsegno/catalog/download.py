@@ -413,7 +413,9 @@ class Download:
                     item.log.info("%s was finished before, at %s", display_text(found.song), filed.path)
                     return self._done(item, root, filed)
             space.room_for(root, None, int(item.snapshot.get("MIN_FREE_SPACE") or 0))
-            return downloader.resolve(found, item.snapshot, watch, {})
+            wanted = item.stage.options.get("download_sources")
+            snapshot = {**item.snapshot, "DOWNLOAD_SOURCES": wanted} if wanted else item.snapshot
+            return downloader.resolve(found, snapshot, watch, {})
         except space.DiskFull as error:
             return PauseJob(str(error), code=error.code)
         except Unresolved as error:

@@ -31,8 +31,7 @@ class Exporter:
         self._playlists: set[int] = set()
         self._root: Path | None = None
         self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
-        self._closed = False
+        self._stop = threading.Event()
 
     def nudge(self, song_id: int, root: Path) -> None:
         """This song's playlists may have changed."""
@@ -42,28 +41,27 @@ class Exporter:
         self._add(self._playlists, playlist_id, root)
 
     def close(self) -> None:
-        """Write what is left, and stop."""
+        """Write what is left, and rest until the next nudge."""
         with self._lock:
-            self._closed = True
-            thread = self._thread
-        self._wake.set()
+            thread, self._thread = self._thread, None
+            self._stop.set()
+            self._stop = threading.Event()
         if thread is not None:
             thread.join(timeout=30)
 
     def _add(self, pile: set[int], number: int, root: Path) -> None:
         with self._lock:
-            if self._closed:
-                return
             pile.add(number)
             self._root = root
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dalsegno-export", daemon=True)
+                target = self._run
+                self._thread = threading.Thread(target=target, args=(self._stop,), name="dalsegno-export", daemon=True)
                 self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self, stop: threading.Event) -> None:
         stale: set[int] | None = None
         while True:
-            closed = self._wake.wait(EVERY)
+            closed = stop.wait(EVERY)
             try:
                 if stale is None:
                     stale = set(self._store.read(_stale))
@@ -103,13 +101,13 @@ def _playlists_of(tx: Tx, song_ids: set[int]) -> list[int]:
 
 def _stale(tx: Tx) -> list[int]:
     """Playlists that changed since their file was written."""
+    written = sa.func.coalesce(playlists.c.exported_at, playlists.c.created_at)
     newer = (
         sa.select(playlist_songs.c.song_id)
         .join(songs, songs.c.id == playlist_songs.c.song_id)
-        .where(playlist_songs.c.playlist_id == playlists.c.id, songs.c.downloaded_at > playlists.c.exported_at)
+        .where(playlist_songs.c.playlist_id == playlists.c.id, songs.c.downloaded_at > written)
     )
     query = sa.select(playlists.c.id).where(
-        playlists.c.exported_at.is_not(None),
         sa.or_(playlists.c.synced_at > playlists.c.exported_at, newer.exists()),
     )
     return list(tx.conn.execute(query).scalars())

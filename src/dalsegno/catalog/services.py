@@ -20,4 +20,6 @@ NAMES = ("collect", "sync", "download", "upload")
 
 def catalog_services(store: Store, settings: Settings) -> list[Service]:
     catalog = Catalog(store, settings)
-    return [kind(catalog).service() for kind in (Collect, Sync, Download, Upload)]
+    made = [kind(catalog).service() for kind in (Collect, Sync, Download, Upload)]
+    made[-1].closing = catalog.close
+    return made

@@ -92,6 +92,9 @@ class Sync:
             conn.execute(sa.update(playlists).where(playlists.c.id == row["id"]).values(**values))
 
         item.also(finish)
+        root = self._catalog.library(item.snapshot)
+        if row["exported_at"] is not None:
+            item.afterwards(lambda: self._catalog.exporter.nudge_playlist(row["id"], root))
         item.log.info("%s: %s has %d songs (+%d -%d)", source.name, playlist.name, len(set(order)), diff.added,
                       diff.removed)  # fmt: skip
         return {"songs": len(set(order)), "added": diff.added, "removed": diff.removed, "moved": len(diff.moved)}

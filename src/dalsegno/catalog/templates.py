@@ -74,15 +74,13 @@ def order(
     dedupe: str | bool = False,
 ) -> Submitted:
     """Submit a job of a template, its scope checked and its settings frozen."""
-    snapshot = settings.snapshot()
-    if download_sources:
-        snapshot["DOWNLOAD_SOURCES"] = list(download_sources)
+    asked = {**(options or {}), **({"download_sources": download_sources} if download_sources else {})}
     return submit(
         store,
         template(name),
         scope=parse_scope(scope).model_dump(),
-        options=options,
-        snapshot=snapshot,
+        options=asked or None,
+        snapshot=settings.snapshot(),
         priority=priority,
         requested_by=requested_by,
         dedupe=dedupe,

@@ -118,15 +118,13 @@ def run_job(
     with desk.store() as store:
         chosen = toolbox.workflow(store, workflow)
         toolbox.must_serve(chosen)
-        snapshot = settings.snapshot()
-        if download_sources:
-            snapshot["DOWNLOAD_SOURCES"] = download_sources
         asked = None
         if chosen.name in TEMPLATES:
             asked = parse_scope(scope).model_dump()
         elif any(scope.values()) or download_sources:
             raise typer.BadParameter(f'"{chosen.name}" is no catalog job: it has no scope.')
-        job_id = _submit(desk, store, chosen, params, specs, asked, snapshot, priority, fresh)
+        options = {"download_sources": download_sources} if download_sources else None
+        job_id = _submit(desk, store, chosen, params, specs, asked, options, settings.snapshot(), priority, fresh)
         stopping = Stopping().install()
         hand = Hand(desk, toolbox.engine(store, settings), store, {step.service for step in chosen.steps})
         hand.start()
@@ -142,7 +140,7 @@ def run_job(
 
 def _submit(
     desk: Desk, store: Store, workflow: Any, params: dict[str, Any], specs: list[Any] | None,
-    scope: dict[str, Any] | None, snapshot: dict[str, Any], priority: int, fresh: bool,
+    scope: dict[str, Any] | None, options: dict[str, Any] | None, snapshot: dict[str, Any], priority: int, fresh: bool,
 ) -> int:  # fmt: skip
     """A new job, or the unfinished one that does the same; resumed, if it was paused."""
     from dalsegno.cli.ask import act_if_alone, ask, whoami
@@ -155,8 +153,8 @@ def _submit(
     if specs is not None and not fresh:
         same = identity({"workflow": workflow.name, "params": params or None, "items": specs})
     submitted = submit(
-        store, workflow, items=specs, params=params or None, scope=scope, snapshot=snapshot, priority=priority,
-        requested_by=whoami(), dedupe=same,
+        store, workflow, items=specs, params=params or None, scope=scope, options=options, snapshot=snapshot,
+        priority=priority, requested_by=whoami(), dedupe=same,
     )  # fmt: skip
     job_id = submitted.job_id
     if submitted.created:

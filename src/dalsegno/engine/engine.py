@@ -174,6 +174,8 @@ class Engine:
         self._unlisten()
         self._loop.stop()
         self._flow.close()
+        for service in self.services:
+            _close(service)
         self._release()
         return clean
 
@@ -234,6 +236,14 @@ class Engine:
         for pool in self.pools.values():
             pool.take_back(_everything)
         self._settler.forget()
+
+
+def _close(service: Service) -> None:
+    try:
+        if service.closing is not None:
+            service.closing()
+    except Exception:
+        logger.exception("service %s could not be closed", service.name)
 
 
 def _everything(_: Item) -> bool:

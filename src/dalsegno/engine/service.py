@@ -60,6 +60,8 @@ class Service:
     """How fast it may go until an operator says otherwise."""
     breaker: Breaker | None = None
     """How to tell that the other side is in trouble; without one, every exception is the item's own failure."""
+    closing: Callable[[], None] | None = None
+    """Called when its engine has stopped, to write what is left and let go of connections."""
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:
