@@ -1,7 +1,7 @@
 """Kept-alive HTTP/1.1 connections to one server, with as little between a thread and its socket as will do.
 
-http.client and urllib3 spend 0.5 ms of processor time on each exchange, most of it on parsing a dozen headers as mail;
-next to a hundred kilobytes of music that is most of the work. Connecting, TLS and proxies are left to http.client.
+Rejected: urllib3. Through it a file of 100 KB, one PUT and one HEAD, took about 1.7 ms of this process's time; this way
+about 1.0 (2,000 files, ten threads). Connecting, TLS and proxies are left to http.client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AWS Signature Version 4, for the few requests that are made thousands of times.
 
-botocore signs too, and does a great deal around it: 2 ms of processor time a request, measured. Everything that
-happens once a file or less is left to it.
+botocore signs too, and does a great deal around it: a PUT of 100 KB and a HEAD through it took about 4 ms of this
+process's time. Everything that happens once a large file or less is left to it.
 """
 
 from __future__ import annotations
