@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from urllib3.exceptions import HTTPError
 
 from dalsegno import faults
 from dalsegno.catalog import durable, space
+from dalsegno.catalog.answers import Answer, Refused, Vanished, Web, check_type, range_of, refusal_of
 from dalsegno.catalog.part import Note, Part, boot, origin_of
 from dalsegno.clock import SystemClock
 from dalsegno.model.signal import ProviderError
-from dalsegno.sources.model import Gone, Media, Unusable
+from dalsegno.sources.model import Media, Unusable
+
+__all__ = ["Broken", "Cancelled", "Fetched", "Refused", "Vanished", "fetch"]
 
 BUFFER = 512 * 1024
 SMALL = 2 * 1024 * 1024
@@ -34,10 +35,6 @@ TRIES = 100
 RESTARTS = 3
 """From the first byte: of a server that cannot go on, or whose file changes under our hands."""
 _CLOCK = SystemClock()
-_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
-_TEXTS = {"text/html": "html", "application/xhtml+xml": "html", "application/json": "json"}
-_TEXTS |= {"application/problem+json": "json", "text/json": "json", "text/xml": "xml", "application/xml": "xml"}
-_WORDS = {"html": "a web page", "json": "a message", "xml": "a message"}
 
 
 class Cancelled(Exception):
@@ -53,45 +50,6 @@ class Broken(Exception):
     def __init__(self, message: str, code: str = "connection_lost") -> None:
         super().__init__(message)
         self.code = code
-
-
-class Refused(ProviderError):
-    """The other side said no, or not now."""
-
-    @property
-    def code(self) -> str:
-        known = {401: "unauthorized", 403: "forbidden", 429: "rate_limited", 503: "unavailable"}
-        return known.get(self.status or 0, f"http_{self.status}")
-
-
-class Vanished(Gone):
-    """It was there when it was listed and is not any more. `code`: not_found or gone."""
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Answer(Protocol):
-    status: int
-    headers: Mapping[str, str]
-    length: int | None
-
-    def read_into(self, view: memoryview, /) -> int: ...
-    def close(self) -> None: ...
-
-
-class Web(Protocol):
-    """What is needed of sources.http.Http."""
-
-    def open(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str] | None = ...,
-        trusted: bool = ...,
-        read_timeout: float | None = ...,
-    ) -> Answer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +253,7 @@ class _Transfer:
                 case 206 if self._goes_on(answer):
                     pass
                 case 206 | 416 if self.done:
-                    whole = answer.status == 416 and self.done == _range(answer)[2] == (self.total or self.done)
+                    whole = answer.status == 416 and self.done == range_of(answer)[2] == (self.total or self.done)
                     if not whole:
                         self._start_over()
                     return whole
@@ -310,7 +268,7 @@ class _Transfer:
     def _begin(self, answer: Answer) -> None:
         if self.done or self.part.size:
             self._start_over()
-        _check_type(answer, self.media)
+        check_type(answer, self.media)
         self.total = answer.length
         self._expect()
         etag = answer.headers.get("etag") or ""
@@ -321,7 +279,7 @@ class _Transfer:
 
     def _goes_on(self, answer: Answer) -> bool:
         """Its range is the one asked for, of the same thing."""
-        first, last, total = _range(answer)
+        first, last, total = range_of(answer)
         etag = answer.headers.get("etag") or ""
         if first != self.done or (etag.startswith('"') and self.etag is not None and etag != self.etag):
             return False
@@ -343,7 +301,7 @@ class _Transfer:
             self.media = refresh()
             if self.media.url is not None:
                 return
-        raise _refusal(answer, media)
+        raise refusal_of(answer, media)
 
     def _expect(self) -> None:
         """Stop before a byte is written when it cannot come out right."""
@@ -445,52 +403,3 @@ class _Transfer:
 
     def _fetched(self) -> Fetched:
         return Fetched(self.done, self.digest.hexdigest(), self.resumed_from, self.transferred, self.etag)
-
-
-def _range(answer: Answer) -> tuple[int | None, int | None, int | None]:
-    """First and last byte, and the length of the whole, where said."""
-    found = _RANGE.fullmatch((answer.headers.get("content-range") or "").strip())
-    if found is None:
-        return None, None, None
-    first, last, total = (int(text) if text and text != "*" else None for text in found.groups())
-    return first, last, total
-
-
-def _check_type(answer: Answer, media: Media) -> None:
-    coding = (answer.headers.get("content-encoding") or "identity").strip().lower()
-    if coding not in ("identity", ""):
-        raise Unusable(f"The bytes come packed ({coding:.20}) though they were not to be.", code="packed_body")
-    kind = (answer.headers.get("content-type") or "").partition(";")[0].strip().lower()
-    if kind in _TEXTS:
-        what = _TEXTS[kind]
-        said = _said(answer, media) if what != "html" else ""
-        raise Unusable(f"{_WORDS[what].capitalize()} came instead of audio.{said}", code=f"{what}_instead_of_audio")
-
-
-def _refusal(answer: Answer, media: Media) -> Exception:
-    status = answer.status
-    if status in (404, 410):
-        return Vanished(f"The other side no longer has it (HTTP {status}).", "not_found" if status == 404 else "gone")
-    if status in (206, 416) or status < 400:
-        return Unusable(f"HTTP {status} is no answer to what was asked.", code="odd_answer")
-    words = {401: "wants other credentials", 403: "does not let us have it", 429: "asks us to slow down"}
-    saying = words.get(status, "cannot give it now" if status >= 500 else "refuses")
-    body = _body(answer, media)
-    return Refused(status, body, answer.headers, f"The other side {saying} (HTTP {status}).")
-
-
-def _said(answer: Answer, media: Media) -> str:
-    text = " ".join(_body(answer, media).split())[:200]
-    return f" It says: {text}" if text else ""
-
-
-def _body(answer: Answer, media: Media) -> str:
-    """The beginning of a refusal: some providers put into it what they do not say in headers."""
-    view, filled = _buffers.view[:8192], 0
-    with suppress(HTTPError, OSError):
-        while filled < len(view) and (count := answer.read_into(view[filled:])):
-            filled += count
-    text = bytes(view[:filled]).decode("utf-8", "replace")
-    for secret in media.secrets:
-        text = text.replace(secret, "***") if secret else text
-    return text
