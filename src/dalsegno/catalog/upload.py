@@ -184,7 +184,7 @@ def _lost(found: Holding) -> Outcome:
 
 def _refused(error: StoreError, target: ObjectStore) -> Outcome:
     match error:
-        case StoreFull():
+        case StoreFull() if error.certain:
             return PauseJob(f"{target.url} is full: {error}", code="store_full")
         case StoreRefused() if error.code in ("key_invalid", "key_too_long"):
             return Fail(str(error), code=error.code)

@@ -75,7 +75,7 @@ class PlaylistFiles(Source):
             where = _whole(place, entry.place)
         if not where:
             raise Unusable(f'{named(place)} does not say where "{track.title}" is.', code="no_location")
-        return self._remote(track, where) if where.startswith(WEB) else self._local(track, place, where)
+        return self._remote(track, place, where) if where.startswith(WEB) else self._local(track, place, where)
 
     def close(self) -> None:
         self._http.close()
@@ -138,7 +138,9 @@ class PlaylistFiles(Source):
             snapshot=snapshot,
         )
 
-    def _remote(self, track: Track, url: str) -> Media:
+    def _remote(self, track: Track, place: str, url: str) -> Media:
+        """What stands in a file that the operator keeps on this machine, the operator has named."""
+        own = not place.startswith(WEB)
         suffix = suffix_of(urlsplit(url).path)
         login = target(url).authorization
         cover = str(track.snapshot.get("cover") or "")
@@ -148,9 +150,9 @@ class PlaylistFiles(Source):
             suffix=suffix,
             lossless=lossless(suffix),
             duration=track.duration,
-            trusted=self._hosts.trust(url),
+            trusted=own or self._hosts.trust(url),
             secrets=secrets_of(url),
-            cover=Media(url=cover, trusted=self._hosts.trust(cover)) if cover else None,
+            cover=Media(url=cover, trusted=own or self._hosts.trust(cover)) if cover else None,
         )
 
     def _local(self, track: Track, place: str, where: str) -> Media:
