@@ -62,7 +62,6 @@ def test_a_job_keeps_what_it_was_started_with_and_says_where_it_is(desk: Desk) -
     assert {key: job[key] for key in ("priority", "download_sources", "requested_by", "options")} == {
         key: body[key] for key in ("priority", "download_sources", "requested_by", "options")
     }
-    assert job["snapshot"]["DOWNLOAD_SOURCES"] == ["kuwo", "qq"]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +93,13 @@ def test_what_cannot_be_started_is_said_in_a_sentence(desk: Desk, body: Any, cod
 def test_a_body_that_is_not_json_is_said_to_be_none(desk: Desk) -> None:
     answer = desk.http.post("/api/jobs", content=b"{nope", headers={"content-type": "application/json"})
     assert "not JSON" in problem(answer, 422, "input_invalid")["detail"]
+
+
+def test_the_sources_of_the_settings_hold_where_the_job_names_none(store: Store, consoles: Callable[..., Desk]) -> None:
+    desk = consoles(store, download_sources=("migu",))
+    assert desk.start()["download_sources"] == ["migu"]
+    assert desk.start(download_sources=["qq"])["download_sources"] == ["qq"]
+    assert desk.start(options={"download_sources": 5})["download_sources"] == []
 
 
 def test_texts_that_no_database_takes_are_made_fit(desk: Desk) -> None:

@@ -110,7 +110,8 @@ class Job(BaseModel):
     requested_by: str | None
     scope: Any | None
     download_sources: list[str]
-    options: Any | None
+    """Those it was started with, else those of its snapshot."""
+    options: dict[str, Any] | None
     overrides: Any | None
     progress: float | None
     """From 0 to 1."""
@@ -193,11 +194,14 @@ _SHARED = [name for name in Job.model_fields if name in JobRecord.model_fields]
 
 
 def _fields(job: JobRecord, workflow: str) -> dict[str, Any]:
+    options = dict(job.options or {})
+    asked = options.pop("download_sources", None) or (job.snapshot or {}).get("DOWNLOAD_SOURCES")
     return {
         **{name: getattr(job, name) for name in _SHARED},
         "template": workflow,
         "title": TITLES.get(workflow),
-        "download_sources": (job.snapshot or {}).get("DOWNLOAD_SOURCES", []),
+        "options": options or None,
+        "download_sources": [str(name) for name in asked] if isinstance(asked, list) else [],
     }
 
 
