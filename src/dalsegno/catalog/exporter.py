@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ logger = logging.getLogger("dalsegno.catalog")
 
 EVERY = 3.0
 """Seconds between two rounds: songs arrive faster than anybody reads playlists."""
+SHARE = 20
+"""A round that takes long is followed by a rest this many times as long."""
 
 
 class Exporter:
@@ -40,6 +43,12 @@ class Exporter:
     def nudge_playlist(self, playlist_id: int, root: Path) -> None:
         self._add(self._playlists, playlist_id, root)
 
+    def wake(self, root: Path) -> None:
+        """Something may have been missed."""
+        with self._lock:
+            self._root = self._root or root
+            self._start()
+
     def close(self) -> None:
         """Write what is left, and rest until the next nudge."""
         with self._lock:
@@ -53,15 +62,20 @@ class Exporter:
         with self._lock:
             pile.add(number)
             self._root = root
-            if self._thread is None:
-                target = self._run
-                self._thread = threading.Thread(target=target, args=(self._stop,), name="dalsegno-export", daemon=True)
-                self._thread.start()
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            target = self._run
+            self._thread = threading.Thread(target=target, args=(self._stop,), name="dalsegno-export", daemon=True)
+            self._thread.start()
 
     def _run(self, stop: threading.Event) -> None:
         stale: set[int] | None = None
+        rest = EVERY
         while True:
-            closed = stop.wait(EVERY)
+            closed = stop.wait(rest)
+            began = time.monotonic()
             try:
                 if stale is None:
                     stale = set(self._store.read(_stale))
@@ -70,6 +84,7 @@ class Exporter:
                 self._round()
             except Exception:  # the database or the disk may be away: the songs' own items say so
                 logger.exception("playlists could not be exported")
+            rest = max(EVERY, SHARE * (time.monotonic() - began))
             if closed:
                 return
 

@@ -217,6 +217,7 @@ class Engine:
                 case "commands":
                     self._commander.wake()
                 case "closed":
+                    self._flow.changed()
                     self._claimer.closed()
                 case "flow":
                     self._flow.moved()

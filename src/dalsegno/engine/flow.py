@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -44,6 +45,9 @@ PATIENCE = 2.0
 """Seconds a worker waits for a permit before its item goes back in line."""
 AHEAD = 1.0
 """Claims come this many seconds before their permits: the worker is there when one gets free."""
+MOMENT = 0.25
+"""Seconds for which a name that nobody limits is taken to stay so, unless something is heard."""
+MOST_OPEN = 1000
 NUDGE = 5.0
 """Seconds until an item comes back that met trouble which did not trip the breaker yet."""
 
@@ -108,6 +112,8 @@ class Flow:
         self._secrets = secrets
         self._pulse = Pulse(store.clock)
         self._desks: dict[tuple[str, ...], Desk] = {}
+        self._open_ways: dict[str, tuple[Way, float]] = {}
+        self._moves = 0
         self._making = threading.Lock()
         self._stopped = False
         self._unsaid: deque[Callable[[Tx], None]] = deque()
@@ -143,8 +149,15 @@ class Flow:
 
     def moved(self) -> None:
         """Some limit or breaker may have room: whoever waits looks again."""
+        self.changed()
         for desk in list(self._desks.values()):
             desk.moved()
+
+    def changed(self) -> None:
+        """Somebody may be limited, or in trouble, who was not."""
+        with self._making:
+            self._moves += 1
+            self._open_ways.clear()
 
     # --- claims -------------------------------------------------------------------------------
 
@@ -368,13 +381,25 @@ class Flow:
         return answer
 
     def _open_way(self, name: str) -> Way | None:
-        """Nobody limits it and all is well there: then there is nothing to write down before the call, nor after it."""
+        """Nobody limits it and all is well there: then there is nothing to write down before the call, nor after it.
+
+        What was read counts until somebody is heard to change a limit or a breaker, and no longer than a moment.
+        """
+        now = time.monotonic()
+        known = self._open_ways.get(name)
+        if known is not None and now < known[1]:
+            return known[0]
+        moves = self._moves
         limited, state, failures, epoch, trips = self._store.read(
             lambda tx: tx.conn.execute(_GUARD, {"name": name}).one()
         )
         if limited or failures or state not in (None, breakers.CLOSED):
             return None
-        return Way(epoch or 0, trips=trips or 0)
+        way = Way(epoch or 0, trips=trips or 0)
+        with self._making:
+            if moves == self._moves and len(self._open_ways) < MOST_OPEN:
+                self._open_ways[name] = (way, now + MOMENT)
+        return way
 
     def pass_out(self, name: str, entry: Entry, policy: Breaker, error: BaseException | None) -> None:
         plain = not entry.permits and not entry.way.probe
