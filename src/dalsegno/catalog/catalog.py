@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.exporter import Exporter
+from dalsegno.catalog.leftovers import look_over
+from dalsegno.catalog.library import Copy
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.model.breaker import Breaker
 from dalsegno.model.identity import identity
@@ -46,6 +48,10 @@ class Catalog:
         self._backends: dict[str, int] = {}
         self._roots: set[Path] | None = None
         self._lock = threading.Lock()
+        self.landed: dict[str, Copy] = {}
+        """Files in place that are not written down yet, by checksum."""
+        self._caught_up: set[Path] = set()
+        self._catching_up = threading.Lock()
 
     def values(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
         """A job's settings with their secrets. Never stored, never logged."""
@@ -102,6 +108,23 @@ class Catalog:
             with self._lock:
                 self._roots = found
         return found
+
+    def catch_up(self, root: Path) -> None:
+        """Once a process, before it works on a library: see to what an earlier one was killed over."""
+        if root in self._caught_up:
+            return
+        with self._catching_up:
+            if root in self._caught_up:
+                return
+            for receipt in look_over(self.store, root):
+                self.land(root, receipt.path, receipt.sha256, receipt.size)
+            self.exporter.wake(root)
+            self._caught_up.add(root)
+
+    def land(self, root: Path, path: str, sha256: str, size: int) -> tuple[int, str]:
+        """A file is in place; from now on it is found, though it is not written down yet. Its backend and path."""
+        copy = self.landed[sha256] = Copy("library", str(root), path, self.backend("library", str(root)), size)
+        return copy.backend_id, copy.path
 
     def permit(self, item: Item, name: str) -> Any:
         return item.permit(name, breaker=BREAKER)

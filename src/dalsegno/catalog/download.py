@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -20,13 +20,15 @@ from dalsegno.catalog import landing, names, space
 from dalsegno.catalog.audio import NotAudio
 from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
+from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import Filed, Holding, file_songs, holding, same_content, songs_in, songs_sharing
-from dalsegno.catalog.part import Part, PartBusy, clear
+from dalsegno.catalog.part import Part, PartBusy, clear, discard, read_receipt
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
 from dalsegno.catalog.scope import parse_scope
 from dalsegno.catalog.shelf import Shelf
 from dalsegno.catalog.trouble import trouble
+from dalsegno.catalog.turns import Turns
 from dalsegno.catalog.upsert import track_of
 from dalsegno.catalog.watch import Watch
 from dalsegno.engine.service import Phase, Service, phased
@@ -88,10 +90,8 @@ class CatalogDownloader:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._resolver = Resolver(Latencies())
-        self._landed: dict[str, tuple[int, str]] = {}
-        """Files in place that are not written down yet, by checksum: their backend and path."""
-        self._landing: set[str] = set()
-        self._free = threading.Condition()
+        self._turns = Turns()
+        self._lock = threading.Lock()
         self._shelves: dict[Path, Shelf] = {}
 
     # --- the names of spec 002 ----------------------------------------------------------------
@@ -171,14 +171,21 @@ class CatalogDownloader:
     def adopt(self, found: Holding, root: Path) -> Filed | None:
         """A download that was finished but not written down when its process ended."""
         key = part_key(found.song["id"])
-        receipt = landing.adopt(root, key)
+        receipt = read_receipt(root, key)
         if receipt is None:
             return None
-        backend = self._catalog.backend("library", str(root))
+        with self._turns.alone_with(receipt.sha256):
+            place = None if receipt.replace or landing.in_place(root, receipt) else self._twin(receipt.sha256)
+            if place is not None:
+                discard(root, key)
+            else:
+                receipt = landing.adopt(root, key)
+                if receipt is None:
+                    return None
+                place = self._catalog.land(root, receipt.path, receipt.sha256, receipt.size)
         return Filed(
             found.song["id"],
-            backend,
-            receipt.path,
+            *place,
             receipt.sha256,
             receipt.size,
             described(receipt.audio),
@@ -264,7 +271,8 @@ class CatalogDownloader:
     ) -> Filed:
         root, song = resolved.library_root, resolved.holding.song
         audio: Mapping[str, Any] = {}
-        with self._alone_with(fetched.sha256):
+        # Two songs with the same bytes land one after the other, so that the second finds the first.
+        with self._turns.alone_with(fetched.sha256):
             place = None if watch.forced else self._twin(fetched.sha256)
             if place is not None:
                 part.discard()
@@ -278,38 +286,20 @@ class CatalogDownloader:
                     extra={"found_on": platform, "found_id": remote_id},
                 )
                 audio = landed.audio.as_dict()
-                place = self._catalog.backend("library", str(root)), str(landed.path)
-                self._landed[fetched.sha256] = place
+                place = self._catalog.land(root, str(landed.path), fetched.sha256, fetched.size)
         self._companions(resolved, place)
         return Filed(song["id"], *place, fetched.sha256, fetched.size, described(audio), platform, remote_id,
                      self._catalog.store.clock.now())  # fmt: skip
 
-    @contextmanager
-    def _alone_with(self, sha256: str) -> Iterator[None]:
-        """Two songs with the same bytes land one after the other, so that the second finds the first."""
-        with self._free:
-            while sha256 in self._landing:
-                self._free.wait()
-            self._landing.add(sha256)
-        try:
-            yield
-        finally:
-            with self._free:
-                self._landing.discard(sha256)
-                self._free.notify_all()
-
     def _shelf(self, root: Path) -> Shelf:
-        with self._free:
+        with self._lock:
             return self._shelves.setdefault(root, Shelf(root))
 
     def _twin(self, sha256: str) -> tuple[int, str] | None:
         """The same bytes in the library already, for another song: linked, not stored twice."""
-        if sha256 in self._landed:
-            return self._landed[sha256]
-        for copy in self._catalog.store.read(lambda tx: same_content(tx, sha256)):
-            if copy.is_there():
-                return copy.backend_id, copy.path
-        return None
+        landed = self._catalog.landed.get(sha256)
+        copies = [landed] if landed is not None else self._catalog.store.read(lambda tx: same_content(tx, sha256))
+        return next(((copy.backend_id, copy.path) for copy in copies if copy.is_there()), None)
 
     def _old_place(self, resolved: ResolvedDownload, root: Path) -> PurePosixPath | None:
         """Where a forced download may take the old file's place: not where another song has that file too."""
@@ -339,7 +329,7 @@ class CatalogDownloader:
 
     def settled(self, root: Path, filed: Filed) -> None:
         """It is written down: nothing else needs to remember it."""
-        self._landed.pop(filed.sha256, None)
+        self._catalog.landed.pop(filed.sha256, None)
         key = part_key(filed.song_id)
         for place in {root, *self._catalog.library_roots()}:
             with suppress(OSError):
@@ -354,10 +344,6 @@ def useless(error: Exception) -> bool:
 def described(audio: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of `file_assets` that say what a file is."""
     return {name: audio.get(name, blank) for name, blank in AUDIO.items()}
-
-
-def part_key(song_id: int) -> str:
-    return f"song-{song_id}"
 
 
 def display_text(song: Mapping[str, Any]) -> str:
@@ -406,6 +392,7 @@ class Download:
         root = self._catalog.library(item.snapshot)
         doing = f"finding {display_text(found.song)}"
         try:
+            self._catalog.catch_up(root)
             if not item.forced:
                 if found.local() is not None:
                     return self._there(item, found, root)

@@ -35,20 +35,25 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def beside(path: Path) -> Path:
+    """Where its new content is until it is whole."""
+    return Path(f"{path}.new")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """The old content or the new, never something in between."""
-    beside = Path(f"{path}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    new = beside(path)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         view = memoryview(content)
         while view:
             view = view[os.write(descriptor, view) :]
         sync_file(descriptor)
     except OSError:
-        beside.unlink()
+        new.unlink()
         raise
     finally:
         os.close(descriptor)
-    beside.replace(path)
+    new.replace(path)
     if enabled:
         sync_folder(path.parent)

@@ -80,7 +80,7 @@ def adopt(root: Path, key: str, *, shelf: Shelf | None = None) -> Receipt | None
     """What a run that was cut off had finished, brought to its end; None when the song is still to be fetched (and then
     no receipt is left). Raises PartBusy while another is at it."""
     receipt = read_receipt(root, key)
-    if receipt is None or receipt.place.is_absolute() or ".." in receipt.place.parts:
+    if receipt is None or not _proper(receipt):
         return None
     final = root / receipt.path
     try:
@@ -103,6 +103,15 @@ def adopt(root: Path, key: str, *, shelf: Shelf | None = None) -> Receipt | None
         if receipt.replace or claimed:
             return _over(part, receipt, receipt.place)
         return _beside(part, receipt, receipt.place, shelf or Shelf(root))[0]
+
+
+def in_place(root: Path, receipt: Receipt) -> bool:
+    """Whether all that a finished song lacks is to be written down."""
+    return _proper(receipt) and _is(root / receipt.path, receipt)
+
+
+def _proper(receipt: Receipt) -> bool:
+    return not receipt.place.is_absolute() and ".." not in receipt.place.parts
 
 
 def _over(part: Part, receipt: Receipt, place: PurePosixPath) -> Receipt:

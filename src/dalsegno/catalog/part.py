@@ -171,9 +171,21 @@ def read_receipt(root: Path, key: str) -> Receipt | None:
     return values if isinstance(values, Receipt) else None
 
 
+def discard(root: Path, key: str) -> None:
+    """Nothing of it is needed, not even its receipt. Raises PartBusy while another is at it."""
+    try:
+        part = Part.open(root, key, create=False)
+    except FileNotFoundError:
+        note_path(root, key).unlink(missing_ok=True)
+        return
+    with part:
+        part.discard()
+
+
 def clear(root: Path, key: str) -> None:
     """Once its success is stored for good: no trace is left."""
-    for path in (note_path(root, key), part_path(root, key)):
+    note = note_path(root, key)
+    for path in (note, durable.beside(note), part_path(root, key)):
         with suppress(FileNotFoundError):
             path.unlink()
 

@@ -15,6 +15,7 @@ from dalsegno.catalog.library import Holding, Placed, asset_ids, holding, put_lo
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.schema import songs, uploads
 from dalsegno.catalog.scope import parse_scope
+from dalsegno.catalog.turns import Turns
 from dalsegno.engine.service import Service
 from dalsegno.errors import InputInvalid
 from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry, Skip
@@ -41,6 +42,7 @@ class Upload:
         self._catalog = catalog
         self._probed: set[int] = set()
         self._probing = threading.Lock()
+        self._turns = Turns()
 
     def service(self) -> Service:
         return Service("upload", self.upload, workers=self._catalog.settings.upload_workers, planner=self.plan)
@@ -62,6 +64,7 @@ class Upload:
         target = self._catalog.object_store(item.snapshot)
         if target is None:
             return Skip("no OBJECT_STORE is set")
+        self._catalog.catch_up(self._catalog.library(item.snapshot))
         number = int(item.key.partition(":")[2])
         backend = self._catalog.backend(target.kind, target.url)
         found = self._catalog.store.read(lambda tx: holding(tx, number))
@@ -76,8 +79,12 @@ class Upload:
         item.progress(text=f"{found.song['artist']} - {found.song['title']}".strip(" -"))
         try:
             self._probe(target, backend)
-            with self._catalog.permit(item, f"store:{target.kind}"):
-                path, put = self._put(item, target, backend, found, local, there)
+            # Songs that share a file take turns: the second finds it there.
+            with (
+                self._turns.alone_with((backend, found.sha256)) as waited,
+                self._catalog.permit(item, f"store:{target.kind}"),
+            ):
+                path, put = self._put(item, target, backend, found, local, there, absent=there is None and not waited)
         except UploadCancelled:
             return Fail("stopped on request", code="canceled")
         except StoreError as error:
@@ -91,7 +98,15 @@ class Upload:
         return Skip("the same content is there", _result(found, path)) if put.skipped else _result(found, path)
 
     def _put(
-        self, item: Item, target: ObjectStore, backend: int, found: Holding, local: Copy, there: Copy | None
+        self,
+        item: Item,
+        target: ObjectStore,
+        backend: int,
+        found: Holding,
+        local: Copy,
+        there: Copy | None,
+        *,
+        absent: bool,
     ) -> tuple[str, Put]:
         """Under the library's own path; where something else has that name, beside it."""
         assert found.sha256 is not None
@@ -107,13 +122,13 @@ class Upload:
                     found.sha256,
                     found.size,
                     content_type=kind,
-                    resume=Remembered(self._catalog.store, backend, path),
+                    resume=Remembered(self._catalog.store, backend, path, target.full_key(path)),
                     moved=item.transferred,
                     cancelled=lambda: item.cancelled,
                     throttle=self._catalog.throttle,
                     overwrite=there is not None,
                     force=item.forced,
-                    expect_absent=there is None and item.claimed.lease == 1,
+                    expect_absent=absent and item.claimed.lease == 1,
                 )
             except NameTaken:
                 if path == str(apart):
@@ -132,15 +147,17 @@ class Upload:
 class Remembered:
     """A multipart upload's number, kept in the database: the store knows which parts have arrived."""
 
-    def __init__(self, store: Store, backend: int, path: str) -> None:
+    def __init__(self, store: Store, backend: int, path: str, key: str) -> None:
         self._store, self._backend, self._path = store, backend, path
+        self._key = key
+        """What the store calls it."""
         self._mine = sa.and_(uploads.c.backend_id == backend, uploads.c.path == path)
 
     def load(self) -> Unfinished | None:
         row = self._store.read(lambda tx: tx.row(sa.select(uploads).where(self._mine)))
         if row is None:
             return None
-        return Unfinished(upload_id=row["upload_id"], key=row["path"], part_size=row["part_size"],
+        return Unfinished(upload_id=row["upload_id"], key=self._key, part_size=row["part_size"],
                           sha256=row["sha256"], size=row["size_bytes"])  # fmt: skip
 
     def save(self, unfinished: Unfinished) -> None:

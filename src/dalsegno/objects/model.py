@@ -117,6 +117,10 @@ class ObjectStore:
     """Without credentials."""
     kind: Literal["file", "s3"]
 
+    def full_key(self, key: str) -> str:
+        """What the store itself calls it."""
+        return key
+
     def probe(self) -> Capabilities:
         """Find out by trying, on a small object of our own; proves the address, the credentials and write access."""
         raise NotImplementedError

@@ -1,0 +1,207 @@
+"""What a killed process leaves behind: receipts, finished songs nobody wrote down, playlists that were not exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from dalsegno import Store
+from dalsegno.catalog.catalog import Catalog
+from dalsegno.catalog.download import CatalogDownloader
+from dalsegno.catalog.export import FOLDER
+from dalsegno.catalog.leftovers import part_key
+from dalsegno.catalog.library import Filed, file_songs
+from dalsegno.catalog.part import STAGING, Note, Part, Receipt, note_path
+from dalsegno.catalog.schema import playlist_songs, playlists, songs
+from dalsegno.catalog.upsert import keep_songs
+from dalsegno.catalog.watch import Watch
+from dalsegno.settings import Settings
+from tests.helpers import every, wait_until
+from tests.servers import wav
+
+
+class Life:
+    """One life of a process: what it knows beside the database dies with it."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.catalog = Catalog(store, settings)
+        self.downloader = CatalogDownloader(self.catalog)
+        self.root = settings.library_root
+        self.catalog.catch_up(self.root)
+
+    def fetch(self, song: int) -> Filed:
+        found = self.downloader.look(song)
+        assert found is not None
+        return self.downloader.fetch(
+            self.downloader.resolve(found, self.catalog.settings.snapshot(), Watch(), {}), Watch()
+        )
+
+    def adopt(self, song: int) -> Filed | None:
+        found = self.downloader.look(song)
+        assert found is not None
+        return self.downloader.adopt(found, self.root)
+
+    def write_down(self, filed: Filed) -> None:
+        self.catalog.store.write("download", lambda tx: file_songs(tx.conn, [filed]))
+
+    def settle(self, filed: Filed) -> None:
+        self.write_down(filed)
+        self.downloader.settled(self.root, filed)
+
+
+class World:
+    """Two songs with the same bytes, and a third one."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.store, self.root = store, folder / "library"
+        for name, tone in (("one", 300.0), ("two", 300.0), ("three", 500.0)):
+            wav(folder / "music" / f"{name}.wav", tone=tone)
+        self.settings = Settings(library_root=self.root, folder_roots=(str(folder / "music"),))
+        self.lives: list[Life] = []
+        source = self.born().catalog.sources(self.settings.snapshot()).get("folder")
+        (pool,) = source.pools()
+        (playlist,) = source.playlists(pool)
+        tracks = list(source.tracks(playlist))
+        ids = store.write("sync", lambda tx: keep_songs(tx.conn, "folder", tracks, tx.now).ids)
+        self.one, self.two, self.three = (ids[f"music/{name}.wav"] for name in ("one", "two", "three"))
+
+    def born(self) -> Life:
+        self.lives.append(Life(self.store, self.settings))
+        return self.lives[-1]
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.root.rglob("*.wav"))
+
+    def staged(self) -> list[str]:
+        return sorted(path.name for path in (self.root / STAGING).iterdir())
+
+
+@pytest.fixture
+def world(store: Store, tmp_path: Path) -> Iterator[World]:
+    made = World(store, tmp_path)
+    yield made
+    for life in made.lives:
+        life.catalog.close()
+
+
+def test_the_receipt_of_a_song_that_is_written_down_goes_and_others_stay(world: World) -> None:
+    life = world.born()
+    life.write_down(life.fetch(world.one))
+    life.fetch(world.three)
+    assert world.staged() == [f"song-{world.one}.json", f"song-{world.three}.json"]
+    later = world.born()
+    assert world.staged() == [f"song-{world.three}.json"]
+    filed = later.adopt(world.three)
+    assert filed is not None
+    later.settle(filed)
+    assert world.staged() == []
+
+
+def test_a_song_that_was_forced_and_became_another_keeps_its_receipt(world: World) -> None:
+    life = world.born()
+    life.settle(life.fetch(world.one))
+    with Part.open(world.root, part_key(world.one)) as part:
+        part.write_receipt(Receipt(sha256="0" * 64, size=3, path="new.wav", audio={}, modified_ns=0))
+    world.born()
+    assert f"song-{world.one}.json" in world.staged()
+
+
+def test_notes_and_strangers_are_left_alone(world: World) -> None:
+    staging = world.root / STAGING
+    with Part.open(world.root, part_key(world.one)) as part:
+        part.write_note(Note(origin="http://host/one.wav", etag='"a"'))
+    (staging / "song-x.json").write_text("?")
+    (staging / f"song-{world.two}.json").write_text("not json")
+    before = world.staged()
+    world.born()
+    assert world.staged() == before
+
+
+def test_a_twin_of_a_song_that_landed_before_a_crash_is_linked_to_it(world: World) -> None:
+    world.born().fetch(world.one)
+    life = world.born()
+    second = life.fetch(world.two)
+    first = life.adopt(world.one)
+    assert first is not None
+    assert (first.backend_id, first.path) == (second.backend_id, second.path)
+    life.settle(second)
+    life.settle(first)
+    assert len(world.files()) == 1
+    assert world.staged() == []
+
+
+def test_a_twin_fetched_while_the_adopted_one_is_not_settled_is_linked_to_it(world: World) -> None:
+    world.born().fetch(world.one)
+    life = world.born()
+    first = life.adopt(world.one)
+    assert first is not None
+    assert life.fetch(world.two).path == first.path
+    assert len(world.files()) == 1
+
+
+def test_a_song_that_had_not_moved_yet_is_linked_to_a_twin_that_was_faster(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PowerCut(BaseException):
+        pass
+
+    def cut(point: str) -> None:
+        if point == "land.receipt":
+            raise PowerCut
+
+    life = world.born()
+    with monkeypatch.context() as patch:
+        patch.setattr("dalsegno.faults.point", cut)
+        with pytest.raises(PowerCut):
+            life.fetch(world.one)
+    assert world.files() == []
+    life = world.born()
+    second = life.fetch(world.two)
+    first = life.adopt(world.one)
+    assert first is not None
+    assert first.path == second.path
+    life.settle(first)
+    life.settle(second)
+    assert len(world.files()) == 1
+    assert world.staged() == []
+
+
+def test_a_file_somebody_took_away_is_nobodys_twin(world: World) -> None:
+    landed = world.born().fetch(world.one)
+    life = world.born()
+    (world.root / landed.path).unlink()
+    second = life.fetch(world.two)
+    assert (world.root / second.path).exists()
+    first = life.adopt(world.one)
+    assert first is not None
+    assert first.path == second.path
+
+
+def test_what_was_being_written_when_the_process_died_goes_too(world: World) -> None:
+    life = world.born()
+    filed = life.fetch(world.one)
+    Path(f"{note_path(world.root, part_key(world.one))}.new").write_text("{")
+    life.settle(filed)
+    assert world.staged() == []
+
+
+def test_a_playlist_that_was_not_exported_before_a_crash_is_found_by_the_next_life(world: World) -> None:
+    def playlist(tx: object) -> None:
+        seen = {"created_at": tx.now, "updated_at": tx.now}  # type: ignore[attr-defined]
+        tx.conn.execute(sa.insert(playlists).values(id=1, platform="folder", remote_id="m", name="Mine", **seen))  # type: ignore[attr-defined]
+        tx.conn.execute(  # type: ignore[attr-defined]
+            sa.insert(playlist_songs).values(playlist_id=1, song_id=world.one, position=0, added_at=tx.now)  # type: ignore[attr-defined]
+        )
+
+    world.store.write("sync", playlist)
+    life = world.born()
+    life.settle(life.fetch(world.one))
+    later = world.born()
+    later.catalog.close()  # writes what is left
+    wait_until(lambda: every(world.store, sa.select(playlists.c.exported_at))[0]["exported_at"], "the export")
+    (sheet,) = (world.root / FOLDER).iterdir()
+    title = every(world.store, sa.select(songs.c.title).where(songs.c.id == world.one))[0]["title"]
+    assert title in sheet.read_text()
