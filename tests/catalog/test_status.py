@@ -117,13 +117,19 @@ def test_uploads_count_only_where_they_are_in_scope(still: Store, shelves: Shelv
 def test_a_song_gone_upstream_keeps_nothing_open_and_is_told(still: Store, shelves: Shelves) -> None:
     here, gone = shelves.songs(2)
     shelves.download(here)
-    fail(still, "download", f"song:{gone}", code="gone")
     shelves.change(songs, gone, missing_at=shelves.now)
     number = shelves.playlist("P", here, gone)
     assert told(still, number) == (COMPLETE, "1 of 2 songs downloaded; 1 song is gone upstream")
     assert detail(still, number).gone == 1
     more = shelves.playlist("Q", here, gone, shelves.song("Another"))
     assert told(still, more) == (INCOMPLETE, "1 of 3 songs not downloaded yet; 1 song is gone upstream")
+
+
+def test_a_download_that_found_its_song_gone_is_an_error_like_any_other(still: Store, shelves: Shelves) -> None:
+    song = shelves.song()
+    fail(still, "download", f"song:{song}", code="song_gone")
+    shelves.change(songs, song, missing_at=shelves.now)
+    assert told(still, shelves.playlist("P", song)) == (ERROR, "1 song failed: song_gone")
 
 
 def test_a_song_gone_upstream_after_its_download_is_like_any_other(still: Store, shelves: Shelves) -> None:

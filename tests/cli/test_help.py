@@ -40,7 +40,8 @@ def test_help_names_every_option(path: tuple[str, ...], monkeypatch: pytest.Monk
 
 def test_the_commands_are_those_that_are_documented() -> None:
     assert {" ".join(path) for path, command in EVERY.items() if not hasattr(command, "commands")} == {
-        "run", "collect", "sync", "download", "upload", "serve", "demo", "agent",
+        "run", "collect", "sync", "download", "upload", "pools", "playlists", "songs",
+        "song", "serve", "demo", "agent",
         "submit", "jobs", "job", "items", "item", "pause", "resume", "holds", "cancel", "priority",
         "retry", "force-retry", "explain", "events", "logs", "workers", "migrate", "version", "workflow apply",
         "workflow list", "workflow show", "config show", "config check", "bench engine", "bench claim",

@@ -88,7 +88,7 @@ def unanswered(song: sa.FromClause, uploaded: Column) -> Condition:
         items.c.error_code.is_not(None),
         items.c.status == ItemStatus.FAILED,
         sa.or_(
-            sa.and_(stages.c.service == DOWNLOAD, sa.not_(gone(song)), _not_since(song.c.downloaded_at)),
+            sa.and_(stages.c.service == DOWNLOAD, _not_since(song.c.downloaded_at)),
             sa.and_(stages.c.service == UPLOAD, _not_since(uploaded)),
         ),
     )
@@ -171,7 +171,6 @@ def failed_sync(playlist: sa.FromClause) -> Column:
             items.c.error_code.is_not(None),
             items.c.status == ItemStatus.FAILED,
             stages.c.service == SYNC,
-            playlist.c.missing_at.is_(None),
             _not_since(playlist.c.synced_at),
         )
         .scalar_subquery()
@@ -252,7 +251,6 @@ def failed_collect(pool: sa.FromClause) -> Column:
             items.c.error_code.is_not(None),
             items.c.status == ItemStatus.FAILED,
             stages.c.service == COLLECT,
-            pool.c.missing_at.is_(None),
             _not_since(pool.c.collected_at),
         )
         .scalar_subquery()

@@ -18,6 +18,7 @@ from dalsegno.cli import (
     flow,
     items,
     jobs,
+    listings,
     pauses,
     run,
     serve,
@@ -49,7 +50,7 @@ def root(
 ) -> None:
     """Durable jobs that always continue from the mark.
 
-    Start with **dalsegno run scale**; end it with Ctrl-C or pull the plug, and run it again.
+    Start with **dalsegno demo**; end it with Ctrl-C or pull the plug, and run it again.
     """
     context.obj = Desk(database, env_file, as_json, debug)
 
@@ -59,6 +60,7 @@ for group in (
     demo,
     run,
     catalog,
+    listings,
     agent,
     submit,
     jobs,

@@ -1,0 +1,88 @@
+"""Songs as people read them: what there is of each, where its file is, and what was considered for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from dalsegno.catalog.library import Copy, holding
+from dalsegno.catalog.records import CandidateRecord
+from dalsegno.catalog.schema import file_assets, playlist_songs, playlists, song_candidates, songs
+from dalsegno.catalog.scope import Scope, of_songs
+from dalsegno.errors import NotFound
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Tx
+
+CANDIDATES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SongLine:
+    id: int
+    platform: str
+    remote_id: str
+    title: str
+    artist: str
+    album: str
+    duration: float | None
+    quality: str | None
+    size_bytes: int | None
+    downloaded_at: datetime | None
+    found_on: str | None
+    missing_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SongDetail:
+    song: SongLine
+    sha256: str | None
+    copies: list[Copy]
+    playlists: list[str]
+    candidates: list[CandidateRecord]
+    """Of its latest attempts, newest attempt last."""
+
+
+_LINES = sa.select(
+    songs.c.id, songs.c.platform, songs.c.remote_id, songs.c.title, songs.c.artist, songs.c.album, songs.c.duration,
+    file_assets.c.quality, file_assets.c.size_bytes, songs.c.downloaded_at, songs.c.found_on, songs.c.missing_at,
+).outerjoin(file_assets, file_assets.c.id == songs.c.asset_id)  # fmt: skip
+
+
+def list_songs(
+    tx: Tx, scope: Scope, *, downloaded: bool | None = None, after: int = 0, limit: int = 50
+) -> list[SongLine]:
+    """The songs of a scope by number; with or without a file, where asked for."""
+    query = _LINES.where(*of_songs(scope), songs.c.id > after).order_by(songs.c.id).limit(limit)
+    if downloaded is not None:
+        query = query.where(songs.c.asset_id.is_not(None) if downloaded else songs.c.asset_id.is_(None))
+    return [SongLine(**row) for row in tx.rows(query)]
+
+
+def song_detail(tx: Tx, song_id: int) -> SongDetail:
+    row = tx.row(_LINES.where(songs.c.id == song_id))
+    found = holding(tx, song_id)
+    if row is None or found is None:
+        raise NotFound(what="song", id=song_id)
+    lists = (
+        sa.select(playlists.c.name)
+        .join(playlist_songs, playlist_songs.c.playlist_id == playlists.c.id)
+        .where(playlist_songs.c.song_id == song_id, playlist_songs.c.removed_at.is_(None))
+        .order_by(playlists.c.name, playlists.c.id)
+    )
+    considered = (
+        sa.select(song_candidates)
+        .where(song_candidates.c.song_id == song_id)
+        .order_by(song_candidates.c.id.desc())
+        .limit(CANDIDATES)
+    )
+    return SongDetail(
+        SongLine(**row),
+        found.sha256,
+        list(found.copies),
+        list(tx.conn.execute(lists).scalars()),
+        [CandidateRecord.model_validate(dict(each)) for each in reversed(tx.rows(considered))],
+    )
