@@ -350,6 +350,30 @@ def test_a_page_instead_of_audio_is_not_written(http: Http, root: Path, kind: st
     assert content(root) == b""
 
 
+def test_what_a_message_says_is_told_without_its_wrapping(http: Http, root: Path) -> None:
+    said = b'{"answer": {"status": "failed", "error": {"code": 0, "message": "For members only."}}}'
+    with scripted(whole(said, Content_Type="application/json")) as server, pytest.raises(Unusable) as caught:
+        get(http, server.url, root)
+    assert str(caught.value) == "A message came instead of audio. It says: For members only."
+
+
+def test_a_body_that_always_breaks_off_and_cannot_be_gone_on_with(http: Http, root: Path) -> None:
+    with scripted(cut(SONG, 9000)) as server, pytest.raises(Broken) as caught:
+        get(http, server.url, root)
+    assert caught.value.code == "truncated_body"
+    assert "9.0 kB" in str(caught.value)
+    assert not list(root.glob(".dalsegno/*"))
+
+
+def test_a_server_that_never_heard_of_ranges_does_not_change_its_file(http: Http, root: Path) -> None:
+    def deaf(request: Request, line: Line) -> None:
+        line.answer("200 OK", SONG[:9000], Content_Length=len(SONG), ETag='"a"')
+
+    with scripted(deaf) as server, pytest.raises(Broken) as caught:
+        get(http, server.url, root)
+    assert caught.value.code == "truncated_body"
+
+
 def test_an_empty_body_is_no_song(http: Http, root: Path) -> None:
     with scripted(whole(b"")) as server, pytest.raises(Unusable) as caught:
         get(http, server.url, root)
@@ -446,7 +470,7 @@ def test_what_must_stay_free_is_not_taken(http: Http, root: Path) -> None:
     with scripted(whole(SONG)) as server, pytest.raises(DiskFull) as caught:
         get(http, server.url, root, keep_free=1 << 60)
     assert caught.value.needed == len(SONG)
-    assert content(root) == b""
+    assert not list(root.glob(".dalsegno/*"))
 
 
 def test_no_secret_is_left_beside_the_part(http: Http, root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -90,8 +91,26 @@ def refusal_of(answer: Answer, media: Media) -> Exception:
 
 
 def _said(answer: Answer, media: Media) -> str:
-    text = " ".join(_body(answer, media).split())[:200]
-    return f" It says: {text}" if text else ""
+    body = _body(answer, media)
+    text = " ".join((_message(body) or body).split())
+    return f" It says: {text if len(text) <= 200 else text[:199] + '…'}" if text else ""
+
+
+def _message(body: str) -> str:
+    """What a JSON answer has to say to people, wherever it says it."""
+    try:
+        found = [json.loads(body)]
+    except (ValueError, RecursionError):
+        return ""
+    while found:
+        here = found.pop(0)
+        if not isinstance(here, dict):
+            continue
+        for name in ("message", "error_description", "detail", "error", "reason"):
+            if isinstance(here.get(name), str):
+                return str(here[name])
+        found += here.values()
+    return ""
 
 
 def _body(answer: Answer, media: Media) -> str:

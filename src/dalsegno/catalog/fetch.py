@@ -89,8 +89,7 @@ def fetch(
         with space.watched(part.root, media.size, keep_free):
             return transfer.copy() if media.path is not None else transfer.run()
     except (space.DiskFull, Cancelled, Broken, ProviderError):
-        if transfer.done:
-            transfer.leave_note()
+        transfer.break_off()
         raise
 
 
@@ -178,7 +177,7 @@ class _Transfer:
                 time.sleep(self.breath * 2**idle)
         raise self._broken(trouble) from trouble
 
-    def _broken(self, trouble: Exception | None) -> Broken:
+    def _broken(self, trouble: Exception | str | None) -> Broken:
         known = f" of {space.spoken(self.total)}" if self.total else ""
         if isinstance(trouble, TimeoutError):
             return Broken(f"Nothing came for {self.stall:g} s, after {space.spoken(self.done)}{known}.", "stalled")
@@ -198,8 +197,8 @@ class _Transfer:
         have = min(have, note.length or have)
         if note.boot != boot() or not note.boot:
             have = min(have, note.synced)
-        self._hash_again(have)
         self.etag, self.modified, self.total, self.synced = note.etag, note.modified, note.length, note.synced
+        self._hash_again(have)
         self.resumed_from, self.worked = have, have > 0
 
     def _trusts(self, note: Note) -> bool:
@@ -223,9 +222,12 @@ class _Transfer:
             self._check_cancelled()
         self.part.keep_only(self.done)
 
-    def _start_over(self) -> None:
+    def _start_over(self, *, changed: bool = True) -> None:
+        """`changed`: it is another file by now. Else the other side cannot go on in the middle."""
         self.restarts += 1
         if self.restarts > RESTARTS:
+            if not changed:
+                raise self._broken("the other side cannot go on from there.")
             raise Broken("It broke off, and was another file each time it was to go on.", "changed_on_the_way")
         self.part.forget_note()
         self.part.keep_only(0)
@@ -238,7 +240,7 @@ class _Transfer:
         media = self.media
         assert media.url is not None
         if self.done and not (self.etag or self.modified):
-            self._start_over()
+            self._start_over(changed=False)
         if self.done and self.done == self.total:
             return True
         headers = {**media.headers, "Accept-Encoding": "identity"}
@@ -267,7 +269,7 @@ class _Transfer:
 
     def _begin(self, answer: Answer) -> None:
         if self.done or self.part.size:
-            self._start_over()
+            self._start_over(changed=self._is_another(answer))
         check_type(answer, self.media)
         self.total = answer.length
         self._expect()
@@ -276,6 +278,12 @@ class _Transfer:
         self.modified = answer.headers.get("last-modified")
         if self.total is None or self.total > SMALL:
             self.leave_note()
+
+    def _is_another(self, answer: Answer) -> bool:
+        """Than the one that was begun, as far as the server says so."""
+        if self.etag is not None:
+            return answer.headers.get("etag") != self.etag
+        return self.modified is not None and answer.headers.get("last-modified") != self.modified
 
     def _goes_on(self, answer: Answer) -> bool:
         """Its range is the one asked for, of the same thing."""
@@ -383,6 +391,13 @@ class _Transfer:
     def _check_cancelled(self) -> None:
         if self.cancelled():
             raise Cancelled
+
+    def break_off(self) -> None:
+        """Keep what a later run can go on from, and only that."""
+        if self.part.size and self.media.url is not None and (self.etag or self.modified):
+            self.leave_note()
+        else:
+            self.part.discard()
 
     def leave_note(self) -> None:
         """For whoever goes on from here. Bytes that nobody could check again are not worth one."""
