@@ -74,7 +74,7 @@ class Catalog:
         return found
 
     def library(self, snapshot: Mapping[str, Any]) -> Path:
-        return Path(snapshot.get("LIBRARY_ROOT") or self.settings.library_root.absolute())
+        return Path(snapshot.get("LIBRARY_ROOT") or self.settings.library_root).expanduser().absolute()
 
     def object_store(self, snapshot: Mapping[str, Any]) -> ObjectStore | None:
         """Where a job uploads to, if anywhere."""
