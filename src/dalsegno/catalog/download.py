@@ -72,6 +72,13 @@ class ResolvedDownload:
     def song_id(self) -> int:
         return int(self.holding.song["id"])
 
+    @property
+    def is_own(self) -> bool:
+        """From the source that listed it, not the same song from elsewhere."""
+        song, track = self.holding.song, self.resolution.track
+        found = None if track is None else track.id
+        return (self.resolution.platform, found) == (song["platform"], song["remote_id"])
+
 
 class Unresolved(Exception):
     """Nowhere to fetch this song from."""
@@ -408,7 +415,7 @@ class Download:
         except Unresolved as error:
             self._keep_candidates(item, number, error.resolution.candidates)
             if error.code == "song_gone":
-                item.note(lambda conn: _mark_missing(conn, number, self._catalog.store.clock.now()))
+                self._mark_missing(item, number)
             text = f"{display_text(found.song)}: {error}"
             return Retry(text, code=error.code) if error.retryable else Fail(text, code=error.code)
         except OSError as error:
@@ -429,19 +436,32 @@ class Download:
         except PartBusy as error:
             return Retry(str(error), code=error.code)
         except (NotAudio, space.TooLargeForDisk) as error:
-            return self._no_good(item, resolved, Fail(f"{doing}: {error}", code=error.code))
+            return self._no_good(item, resolved, error, Fail(f"{doing}: {error}", code=error.code))
         except OSError as error:
             if error.errno is None:
-                return self._no_good(item, resolved, trouble(error, doing))
+                return self._no_good(item, resolved, error, trouble(error, doing))
             return _unwritable(error, root)
         except Exception as error:
-            return self._no_good(item, resolved, trouble(error, doing))
+            if isinstance(error, Gone) and resolved.is_own:
+                return self._no_good(item, resolved, error, self._gone(item, resolved, error))
+            return self._no_good(item, resolved, error, trouble(error, doing))
         if len(resolved.resolution.candidates) > 1 or resolved.resolution.candidates != candidates:
             self._keep_candidates(item, resolved.song_id, resolved.resolution.candidates)
         return self._done(item, root, filed)
 
-    def _no_good(self, item: Item, resolved: ResolvedDownload, outcome: Outcome) -> Outcome:
-        reason = getattr(outcome, "error", "")
+    def _gone(self, item: Item, resolved: ResolvedDownload, error: Gone) -> Fail:
+        """Some sources learn only from the transfer that a song is not there any more."""
+        self._mark_missing(item, resolved.song_id)
+        platform = resolved.holding.song["platform"]
+        text = f"{resolved.display_text}: The song is gone from {platform}, and no other source has it. {error}"
+        return Fail(text, code="song_gone")
+
+    def _mark_missing(self, item: Item, song_id: int) -> None:
+        now = self._catalog.store.clock.now()
+        item.note(lambda conn: _mark_missing(conn, song_id, now))
+
+    def _no_good(self, item: Item, resolved: ResolvedDownload, error: Exception, outcome: Outcome) -> Outcome:
+        reason = str(error) or type(error).__name__
         kept = [replace(each, verdict="rejected", reason=reason) if each.verdict == "chosen" else each
                 for each in resolved.resolution.candidates]  # fmt: skip
         self._keep_candidates(item, resolved.song_id, kept)
