@@ -63,12 +63,14 @@ def caddy_tls(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 @contextmanager
-def supysonic(library: Path, user: str = "admin", password: str = "open sesame Ã¼&=") -> Iterator[tuple[str, str, str]]:
+def supysonic(
+    library: Path, user: str = "admin", password: str = "open sesame Ã¼&=", *, home: Path | None = None
+) -> Iterator[tuple[str, str, str]]:
     """A Subsonic server that has scanned `library`; yields its address, a user and the password.
 
-    It speaks 1.12 without salted tokens, API keys or OpenSubsonic.
+    It speaks 1.12 without salted tokens, API keys or OpenSubsonic. `home` is where it keeps its own files.
     """
-    home = Path(tempfile.mkdtemp(prefix="supysonic-"))
+    home = home or Path(tempfile.mkdtemp(prefix="supysonic-"))
     try:
         (home / "supysonic.conf").write_text(
             f"[base]\ndatabase_uri = sqlite:///{home}/s.db\n"
@@ -79,9 +81,9 @@ def supysonic(library: Path, user: str = "admin", password: str = "open sesame Ã
             ("user", "add", user, "-p", password),
             ("user", "setroles", "-A", user),
             ("folder", "add", "Music", str(library)),
-            ("folder", "scan", "--foreground", "Music"),
         ):
             _run([str(SUBSONIC / "supysonic-cli"), *words], home)
+        rescan(home)
         port = free_port()
         command = [str(SUBSONIC / "supysonic-server"), "-S", "waitress", "-h", "127.0.0.1", "-p", str(port)]
         url = f"http://127.0.0.1:{port}"
@@ -89,6 +91,11 @@ def supysonic(library: Path, user: str = "admin", password: str = "open sesame Ã
             yield url, user, password
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def rescan(home: Path) -> None:
+    """Lets a running supysonic see what has changed in its library."""
+    _run([str(SUBSONIC / "supysonic-cli"), "folder", "scan", "--foreground", "Music"], home)
 
 
 @contextmanager
