@@ -46,11 +46,10 @@ class FolderStore(ObjectStore):
         with _explained(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             probe = self.root / f"{RESERVED}probe-{secrets.token_hex(8)}"
-            try:
-                probe.write_bytes(b"dal segno")
-                kept = _remember(probe, hashlib.sha256(b"dal segno").hexdigest())
-            finally:
-                probe.unlink(missing_ok=True)
+            with probe.open("xb", buffering=0) as file:
+                probe.unlink()  # at once: a process that is killed here leaves nothing behind
+                file.write(b"dal segno")
+                kept = _remember(file.fileno(), hashlib.sha256(b"dal segno").hexdigest())
         return Capabilities(metadata=kept, payload_checked=True, etag_md5=False, if_none_match=True)
 
     def stat(self, key: str) -> Stored | None:
