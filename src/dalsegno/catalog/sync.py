@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.schema import playlist_songs, playlists
-from dalsegno.catalog.scope import of_playlists, parse_scope
+from dalsegno.catalog.scope import check_names, holds, of_playlists, parse_scope
 from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.upsert import Members, clean, keep_songs
 from dalsegno.engine.service import Service
@@ -35,12 +35,13 @@ class Sync:
         return Service("sync", self.sync, workers=1, planner=self.plan)
 
     def plan(self, plan: Plan) -> Iterator[str]:
-        """One item a playlist, of the sources that are configured."""
+        """One item a playlist, of the sources in use. Where songs are downloaded, a query is about them."""
         scope = parse_scope(plan.scope)
         names = self._catalog.sources(plan.snapshot).names()
+        check_names(self._catalog.store, scope.model_copy(update={"songs": []}), names)
         wanted = sa.select(playlists.c.id).where(playlists.c.platform.in_(names), *of_playlists(scope))
-        if scope.query and not scope.songs:
-            wanted = wanted.where(playlists.c.name.icontains(scope.query, autoescape=True))
+        if scope.query and "download" not in plan.steps():
+            wanted = wanted.where(holds(playlists.c.name, scope.query))
         after = 0
         while True:
             page = wanted.where(playlists.c.id > after).order_by(playlists.c.id).limit(PAGE)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dalsegno.catalog.scope import parse_scope
+from dalsegno.catalog.names import check_template
+from dalsegno.catalog.scope import Scope, parse_scope
 from dalsegno.engine.submit import Submitted, submit
 from dalsegno.errors import WorkflowUnknown
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Lane, Step, Workflow
 from dalsegno.settings import Settings
+from dalsegno.sources.registry import Config, Sources
 from dalsegno.store.store import Store
 
 LANE = Lane(name="catalog", max_active=1, recovery="pause")
@@ -74,14 +76,24 @@ def order(
     dedupe: str | bool = False,
 ) -> Submitted:
     """Submit a job of a template, its scope checked and its settings frozen."""
+    scope = check(settings, scope, download_sources or [])
     asked = {**(options or {}), **({"download_sources": download_sources} if download_sources else {})}
     return submit(
         store,
         template(name),
-        scope=parse_scope(scope).model_dump(),
+        scope=scope.model_dump(),
         options=asked or None,
         snapshot=settings.snapshot(),
         priority=priority,
         requested_by=requested_by,
         dedupe=dedupe,
     )
+
+
+def check(settings: Settings, scope: Any, download_sources: list[str]) -> Scope:
+    """The scope, or an error that names what no configuration here can mean."""
+    found = parse_scope(scope)
+    check_template(settings.name_template)
+    sources = Sources(Config(settings.thawed(settings.snapshot())))
+    sources.check([*settings.sources, *settings.download_sources, *download_sources, *found.sources])
+    return found

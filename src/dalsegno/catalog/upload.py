@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.library import Holding, Placed, asset_ids, holding, put_locations, songs_in
+from dalsegno.catalog.schema import file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
-from dalsegno.catalog.schema import songs, uploads
 from dalsegno.catalog.scope import parse_scope
 from dalsegno.catalog.turns import Turns
 from dalsegno.engine.service import Service
@@ -108,32 +108,37 @@ class Upload:
         *,
         absent: bool,
     ) -> tuple[str, Put]:
-        """Under the library's own path; where something else has that name, beside it."""
+        """Under the library's own path; where something else has that name, beside it. What only an outlived file of
+        ours has gives way."""
         assert found.sha256 is not None
-        assert found.size is not None
         wanted = PurePosixPath(there.path if there is not None else local.path)
         apart = wanted.with_name(f"{wanted.stem[:150]} [{found.sha256[:8]}]{wanted.suffix}")
         kind = mimetypes.guess_type(wanted.name)[0] or "application/octet-stream"
-        for path in (str(wanted), str(apart)):
-            try:
-                return path, target.put(
-                    path,
-                    local.file,
-                    found.sha256,
-                    found.size,
-                    content_type=kind,
-                    resume=Remembered(self._catalog.store, backend, path, target.full_key(path)),
-                    moved=item.transferred,
-                    cancelled=lambda: item.cancelled,
-                    throttle=self._catalog.throttle,
-                    overwrite=there is not None,
-                    force=item.forced,
-                    expect_absent=absent and item.claimed.lease == 1,
-                )
-            except NameTaken:
-                if path == str(apart):
-                    raise
-        raise AssertionError
+
+        def put(path: str, *, overwrite: bool) -> tuple[str, Put]:
+            assert found.sha256 is not None
+            assert found.size is not None
+            return path, target.put(
+                path,
+                local.file,
+                found.sha256,
+                found.size,
+                content_type=kind,
+                resume=Remembered(self._catalog.store, backend, path, target.full_key(path)),
+                moved=item.transferred,
+                cancelled=lambda: item.cancelled,
+                throttle=self._catalog.throttle,
+                overwrite=overwrite,
+                force=item.forced,
+                expect_absent=absent and item.claimed.lease == 1,
+            )
+
+        try:
+            return put(str(wanted), overwrite=there is not None)
+        except NameTaken:
+            if self._catalog.store.read(lambda tx: _outlived(tx, backend, str(wanted))):
+                return put(str(wanted), overwrite=True)
+            return put(str(apart), overwrite=False)
 
     def _probe(self, target: ObjectStore, backend: int) -> None:
         """Once a process: what the store can do, and that we may write there at all."""
@@ -188,6 +193,15 @@ def _record(conn: sa.Connection, rows: list[tuple[str, int, str, int, str | None
     ids = asset_ids(conn, [row[0] for row in rows])
     placed: list[Placed] = [(ids[row[0]], *row[1:]) for row in rows]
     put_locations(conn, placed)
+
+
+def _outlived(tx: Tx, backend: int, path: str) -> bool:
+    """What is stored there is a file of ours that no song has any more: a newer one took its place in the library."""
+    used = sa.select(songs.c.id).where(songs.c.asset_id == file_locations.c.asset_id).exists()
+    query = sa.select(file_locations.c.id).where(
+        file_locations.c.backend_id == backend, file_locations.c.path == path, sa.not_(used)
+    )
+    return tx.conn.execute(query).first() is not None
 
 
 def _keep_probe(tx: Tx, backend: int, found: dict[str, Any]) -> None:

@@ -105,8 +105,7 @@ def run_job(
     desk: Desk, workflow: str, param: list[str] | None, priority: int, items: Path | None,
     services: list[str] | None, fresh: bool, scope: dict[str, Any], download_sources: list[str],
 ) -> None:  # fmt: skip
-    from dalsegno.catalog.scope import parse_scope
-    from dalsegno.catalog.templates import TEMPLATES
+    from dalsegno.catalog.templates import TEMPLATES, check
     from dalsegno.cli.hand import Hand
     from dalsegno.cli.inputs import items_from, pairs
     from dalsegno.cli.stopping import Stopping
@@ -120,7 +119,7 @@ def run_job(
         toolbox.must_serve(chosen)
         asked = None
         if chosen.name in TEMPLATES:
-            asked = parse_scope(scope).model_dump()
+            asked = check(settings, scope, download_sources).model_dump()
         elif any(scope.values()) or download_sources:
             raise typer.BadParameter(f'"{chosen.name}" is no catalog job: it has no scope.')
         options = {"download_sources": download_sources} if download_sources else None

@@ -17,7 +17,7 @@ from dalsegno.engine.holds import held
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.rows import NO_PAUSE, lock_job
 from dalsegno.engine.submit import number_items
-from dalsegno.errors import InputInvalid
+from dalsegno.errors import DalSegnoError, InputInvalid
 from dalsegno.model.progression import Change, StageView, progress
 from dalsegno.model.states import ITEM_SATISFIED, JOB_FINISHED, STAGE_FINISHED, JobStatus, StageStatus
 from dalsegno.store.hot import Delta, Event, NewItem
@@ -187,6 +187,11 @@ class Plan:
         self.options: dict[str, Any] = job["options"] or {}
         self.snapshot: dict[str, Any] = {**(job["snapshot"] or {}), **(job["overrides"] or {})}
 
+    def steps(self) -> list[str]:
+        """The steps of the job, in order."""
+        query = sa.select(stages.c.key).where(stages.c.job_id == self.job_id).order_by(stages.c.seq)
+        return self._store.read(lambda tx: list(tx.conn.execute(query).scalars()))
+
     def upstream(self) -> Iterator[Upstream]:
         """The finished items of the steps this one depends on, in their order."""
         needed = list(self._stage["depends_on"])
@@ -299,7 +304,7 @@ class Planner(Looper):
     def _plan_failed(self, stage: sa.RowMapping, error: Exception) -> float:
         tries = self._failed[stage["id"]] = self._failed.get(stage["id"], 0) + 1
         logger.error('planning stage "%s" of job %s failed', stage["key"], stage["job_id"], exc_info=error)
-        text = f"{type(error).__name__}: {error}"[:2000]
+        text = (str(error) if isinstance(error, DalSegnoError) else f"{type(error).__name__}: {error}")[:2000]
         if tries >= TRIES or isinstance(error, InputInvalid):  # wrong items stay wrong
             self._store.write("plan.fail", lambda tx: self._give_up(tx, stage, text))
             del self._failed[stage["id"]]
