@@ -17,8 +17,8 @@ app = typer.Typer()
 @command(app, "workers")
 def workers(desk: Desk) -> None:
     """Show who is at work: processes, their workers, and what each is doing."""
-    from dalsegno.cli.words import coloured, escaped, moment, table
-    from dalsegno.insight.workers import list_nodes, list_processes, transfer_totals
+    from dalsegno.cli.words import coloured, duration, escaped, moment, table
+    from dalsegno.insight.workers import list_nodes, list_processes, seconds_left, transfer_totals
 
     with desk.store() as store:
         processes, nodes, transfers = store.read(lambda tx: (list_processes(tx), list_nodes(tx), transfer_totals(tx)))
@@ -35,12 +35,12 @@ def workers(desk: Desk) -> None:
                 (
                     escaped(worker.name), coloured(worker.status), str(worker.item_id or ""),
                     "" if worker.progress is None else f"{worker.progress:.0%}", _speed(worker.speed),
-                    escaped(worker.text),
+                    duration(seconds_left(worker)), escaped(worker.text),
                 )
                 for worker in line.workers
             ]  # fmt: skip
-            columns = ("worker", "status", "item", "done", "speed", "")
-            console.print(table(columns, rows, right=("item", "done", "speed")))
+            columns = ("worker", "status", "item", "done", "speed", "left", "")
+            console.print(table(columns, rows, right=("item", "done", "speed", "left")))
         if transfers.workers:
             console.print(f"{transfers.workers} transferring, {_speed(transfers.speed)} together")
 
