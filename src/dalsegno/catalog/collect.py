@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.schema import playlist_pools, playlists, pool_playlists
-from dalsegno.catalog.scope import Scope, of_pools, parse_scope
+from dalsegno.catalog.scope import Scope, check_pools, of_pools, parse_scope, unknown_source
 from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.upsert import Members, clean, upsert
 from dalsegno.engine.service import Service
@@ -43,6 +43,8 @@ class Collect:
                 problem="No source is configured, so there is nothing to collect. "
                 "Set for example SUBSONIC_URL, FEED_URLS or FOLDER_ROOTS in dalsegno.env, or try: dalsegno demo"
             )
+        keys: list[str] = []
+        silent: list[str] = []
         for name in names:
             source = sources.get(name)
             if not source.can("pools"):
@@ -50,9 +52,12 @@ class Collect:
             try:
                 ids = self._keep_pools(name, self._wanted(source, scope))
             except Exception:
-                yield f"source:{name}"
+                silent.append(f"source:{name}")
             else:
-                yield from (f"pool:{number}" for number in ids)
+                keys += [f"pool:{number}" for number in ids]
+        if not silent:
+            check_pools(self._catalog.store, scope)
+        yield from (*keys, *silent)
 
     def collect(self, item: Item) -> Any:
         kind, _, rest = item.key.partition(":")
@@ -138,8 +143,7 @@ def _chosen(names: list[str], scope: Scope) -> list[str]:
         return names
     unknown = [name for name in scope.sources if name not in names]
     if unknown:
-        known = ", ".join(names) or "none"
-        raise InputInvalid(problem=f'Source "{unknown[0]}" is not configured here; configured: {known}.')
+        raise unknown_source(unknown[0], names)
     return [name for name in names if name in scope.sources]
 
 

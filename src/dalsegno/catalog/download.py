@@ -25,7 +25,7 @@ from dalsegno.catalog.library import Filed, Holding, file_songs, holding, same_c
 from dalsegno.catalog.part import Part, PartBusy, clear, discard, read_receipt
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
-from dalsegno.catalog.scope import parse_scope
+from dalsegno.catalog.scope import check_names, parse_scope
 from dalsegno.catalog.shelf import Shelf
 from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.turns import Turns
@@ -386,7 +386,9 @@ class Download:
     def plan(self, plan: Plan) -> Iterator[str]:
         """One item a song, however many playlists have it."""
         names.check_template(_template(plan.snapshot))
-        for number in songs_in(self._catalog.store, parse_scope(plan.scope)):
+        scope = parse_scope(plan.scope)
+        check_names(self._catalog.store, scope, self._catalog.sources(plan.snapshot).names())
+        for number in songs_in(self._catalog.store, scope):
             yield f"song:{number}"
 
     def resolve(self, item: Item) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -10,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists, songs
 from dalsegno.errors import InputInvalid
 from dalsegno.model.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
 
 
 class Scope(BaseModel):
@@ -77,10 +81,66 @@ def of_songs(scope: Scope) -> list[Condition]:
         )
         found.append(songs.c.id.in_(inside))
     if scope.query:
-        text = scope.query
-        found.append(sa.or_(*(column.icontains(text, autoescape=True)
-                              for column in (songs.c.title, songs.c.artist, songs.c.album))))  # fmt: skip
+        found.append(sa.or_(*(holds(column, scope.query) for column in (songs.c.title, songs.c.artist, songs.c.album))))
     return found
+
+
+def holds(column: sa.Column[str], text: str) -> Condition:
+    """Whether it has this text somewhere, in capitals or not. SQLite knows only those of English by itself."""
+    spellings = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
+    return sa.or_(*(column.icontains(each, autoescape=True) for each in ([text] if text.isascii() else spellings)))
+
+
+# --- names that nothing has -----------------------------------------------------------------------
+
+
+def check_names(store: Store, scope: Scope, sources: Sequence[str]) -> None:
+    """Raises InputInvalid for the first name of a scope that nothing has: a job about nothing helps nobody.
+
+    `sources` are those configured; one that songs came from once is known too.
+    """
+    check_pools(store, scope)
+    store.read(lambda tx: _check(tx, "playlist", scope.playlists, playlists, playlists.c.name))
+    store.read(lambda tx: _check(tx, "song", scope.songs, songs))
+    for name in set(scope.sources) - set(sources):
+        if not store.read(lambda tx, name=name: tx.rows(sa.select(songs.c.id).filter_by(platform=name).limit(1))):  # type: ignore[misc]
+            raise unknown_source(name, sources)
+
+
+def check_pools(store: Store, scope: Scope) -> None:
+    store.read(lambda tx: _check(tx, "pool", scope.pools, playlist_pools, playlist_pools.c.name))
+
+
+def unknown_source(name: str, sources: Sequence[str]) -> InputInvalid:
+    known = ", ".join(sources) or "none"
+    return InputInvalid(problem=f'Source "{name}" is not configured here; configured: {known}.')
+
+
+def _check(tx: Tx, noun: str, wanted: list[int | str], table: sa.Table, name: sa.Column[str] | None = None) -> None:
+    numbers = [each for each in wanted if isinstance(each, int)]
+    found: set[int | str] = set()
+    for start in range(0, len(numbers), 500):
+        some = sa.select(table.c.id).where(table.c.id.in_(numbers[start : start + 500]))
+        found.update(tx.conn.execute(some).scalars())
+    for each in wanted:
+        if each in found or (isinstance(each, str) and _is_there(tx, each, table, name)):
+            continue
+        if not tx.rows(sa.select(table.c.id).limit(1)):
+            first = "Sync" if noun == "song" else "Collect"
+            raise InputInvalid(problem=f"There is no {noun} {_named(each)}: none is known yet. {first} first.")
+        near = [] if name is None else list(tx.conn.execute(sa.select(name).limit(5000)).scalars())
+        raise InputInvalid(problem=f"There is no {noun} {_named(each)}.{did_you_mean(str(each), near)}")
+
+
+def _is_there(tx: Tx, each: str, table: sa.Table, name: sa.Column[str] | None) -> bool:
+    return bool(tx.rows(sa.select(table.c.id).where(*_any_of([each], table, name)).limit(1)))
+
+
+def _named(each: int | str) -> str:
+    return str(each) if isinstance(each, int) else f'"{each:.100}"'
+
+
+# --- conditions -----------------------------------------------------------------------------------
 
 
 def _of_sources(scope: Scope, table: sa.Table) -> list[Condition]:

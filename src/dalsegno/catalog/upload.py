@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from dalsegno.catalog.library import Holding, Placed, asset_ids, holding, put_locations, songs_in
 from dalsegno.catalog.schema import file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
-from dalsegno.catalog.scope import parse_scope
+from dalsegno.catalog.scope import check_names, parse_scope
 from dalsegno.catalog.turns import Turns
 from dalsegno.engine.service import Service
 from dalsegno.errors import InputInvalid
@@ -56,8 +56,10 @@ class Upload:
             )
         other = songs.alias()
         first = sa.select(sa.func.min(other.c.id)).where(other.c.asset_id == songs.c.asset_id).scalar_subquery()
-        alone = () if parse_scope(plan.scope).model_dump(exclude_defaults=True) else (songs.c.id == first,)
-        for number in songs_in(self._catalog.store, parse_scope(plan.scope), songs.c.asset_id.is_not(None), *alone):
+        scope = parse_scope(plan.scope)
+        check_names(self._catalog.store, scope, self._catalog.sources(plan.snapshot).names())
+        alone = () if scope.model_dump(exclude_defaults=True) else (songs.c.id == first,)
+        for number in songs_in(self._catalog.store, scope, songs.c.asset_id.is_not(None), *alone):
             yield f"song:{number}"
 
     def upload(self, item: Item) -> Any:
