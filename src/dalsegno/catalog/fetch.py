@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, IncompleteRead
 
 from dalsegno import faults
 from dalsegno.catalog import durable, space
@@ -182,7 +182,8 @@ class _Transfer:
         if isinstance(trouble, TimeoutError):
             return Broken(f"Nothing came for {self.stall:g} s, after {space.spoken(self.done)}{known}.", "stalled")
         code = "truncated_body" if self.done and self.total else "connection_lost"
-        return Broken(f"It broke off again and again, after {space.spoken(self.done)}{known}: {trouble}", code)
+        why = f": {trouble}" if trouble and not isinstance(trouble, IncompleteRead) else ""
+        return Broken(f"It broke off again and again, after {space.spoken(self.done)}{known}{why}.", code)
 
     def _take_up(self) -> None:
         """What an earlier run has left, if it can be gone on with."""
