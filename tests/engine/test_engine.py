@@ -347,3 +347,17 @@ def steadily_works(store: Store) -> bool:
     except Exception:
         return False
     return True
+
+
+def test_services_are_closed_when_their_engine_has_stopped_and_a_fault_there_stops_nothing(store: Store) -> None:
+    closed: list[str] = []
+
+    def fail() -> None:
+        closed.append("first")
+        raise OSError("no")
+
+    first, second = service("first")(lambda item: None), service("second")(lambda item: None)
+    first.closing, second.closing = fail, lambda: closed.append("second")
+    with Engine(store, [first, second], SWIFT):
+        assert closed == []
+    assert closed == ["first", "second"]
