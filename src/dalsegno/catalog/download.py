@@ -413,7 +413,7 @@ class Download:
             snapshot = {**item.snapshot, "DOWNLOAD_SOURCES": wanted} if wanted else item.snapshot
             return downloader.resolve(found, snapshot, watch, {})
         except space.DiskFull as error:
-            return PauseJob(str(error), code=error.code)
+            return _full(error)
         except Unresolved as error:
             self._keep_candidates(item, number, error.resolution.candidates)
             if error.code == "song_gone":
@@ -432,7 +432,7 @@ class Download:
         try:
             filed = self._downloader.fetch(resolved, Watch.of(item))
         except space.DiskFull as error:
-            return PauseJob(str(error), code=error.code)
+            return _full(error)
         except Cancelled:
             return Fail("stopped on request", code="canceled")
         except PartBusy as error:
@@ -515,6 +515,10 @@ def _insert_candidates(conn: sa.Connection, rows: list[dict[str, Any]]) -> None:
 
 def _mark_missing(conn: sa.Connection, song_id: int, now: datetime) -> None:
     conn.execute(sa.update(songs).where(songs.c.id == song_id, songs.c.missing_at.is_(None)).values(missing_at=now))
+
+
+def _full(error: space.DiskFull) -> Outcome:
+    return PauseJob(f"{error} Make room there, or resume with another LIBRARY_ROOT.", code=error.code)
 
 
 def _unwritable(error: OSError, root: Path) -> Outcome:

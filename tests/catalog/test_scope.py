@@ -1,0 +1,167 @@
+"""What a job is about: each template with each key of a scope, and names that nothing has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from dalsegno import Store
+from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists, songs
+from dalsegno.catalog.templates import TITLES, order
+from dalsegno.errors import DalSegnoError
+from dalsegno.settings import Settings
+from dalsegno.sources.demo_server import DemoServer
+from dalsegno.store.schema import stages
+from tests.catalog.studio import (
+    audio_in,
+    run,
+    settings_for,
+)
+from tests.helpers import (
+    every,
+    items_of,
+    job_of,
+    status_of,
+)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[DemoServer]:
+    with DemoServer(pace=0, songs=24, playlists=4, faults=False) as server:
+        yield server
+
+
+@pytest.fixture
+def known(demo: DemoServer, store: Store, tmp_path: Path) -> Settings:
+    """The demo catalog, collected and synced; nothing is downloaded yet."""
+    settings = settings_for(tmp_path / "library", demo_url=demo.url, object_store=f"file://{tmp_path / 'archive'}")
+    assert status_of(store, run(store, settings, "collect")) == "completed"
+    assert status_of(store, run(store, settings, "sync")) == "completed"
+    return settings
+
+
+def keys_of(store: Store, job_id: int, step: str) -> set[str]:
+    return {item["key"] for item in items_of(store, job_id, step)}
+
+
+def members(store: Store, *lists: int) -> set[str]:
+    query = sa.select(playlist_songs.c.song_id).where(playlist_songs.c.playlist_id.in_(lists))
+    return {f"song:{row['song_id']}" for row in every(store, query)}
+
+
+STAGES = {
+    "full": ["collect", "sync", "download", "upload"],
+    "collect": ["collect"],
+    "sync": ["sync"],
+    "sync-download": ["sync", "download"],
+    "download": ["download"],
+    "upload": ["upload"],
+    "download-upload": ["download", "upload"],
+}
+
+
+@pytest.mark.parametrize("name", [*STAGES, *TITLES.values()])
+def test_each_template_has_its_stages(
+    name: str, demo: DemoServer, sqlite_url: str, stores: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = stores(sqlite_url)
+    settings = settings_for(tmp_path / "library", demo_url=demo.url, object_store=f"file://{tmp_path / 'archive'}")
+    job = run(store, settings, name)
+    assert status_of(store, job) == "completed"
+    id = next((id for id, title in TITLES.items() if title == name), name)
+    rows = every(store, sa.select(stages.c.key).where(stages.c.job_id == job).order_by(stages.c.seq))
+    assert [row["key"] for row in rows] == STAGES[id]
+    if id == "full":
+        assert len(audio_in(tmp_path / "archive")) == len(audio_in(tmp_path / "library")) > 10
+
+
+def test_each_key_of_a_scope_narrows_each_step(known: Settings, store: Store) -> None:
+    pools = {row["name"]: row for row in every(store, sa.select(playlist_pools))}
+    lists = {row["id"]: row for row in every(store, sa.select(playlists).order_by(playlists.c.id))}
+    inside: dict[int, set[int]] = {}
+    for row in every(store, sa.select(pool_playlists)):
+        inside.setdefault(row["pool_id"], set()).add(row["playlist_id"])
+    pool = pools["Charts"]
+    one, other = list(lists.values())[:2]
+    every_song = {f"song:{row['id']}" for row in every(store, sa.select(songs))}
+    a_song = every(store, sa.select(songs).where(songs.c.remote_id == "song-9"))[0]
+
+    for scope in ([pool["id"]], [str(pool["id"])], ["Charts"], [f"demo:{pool['remote_id']}"]):
+        job = run(store, known, "collect", scope={"pools": scope})
+        assert keys_of(store, job, "collect") == {f"pool:{pool['id']}"}
+        job = run(store, known, "sync", scope={"pools": scope})
+        assert keys_of(store, job, "sync") == {f"playlist:{number}" for number in inside[pool["id"]]}
+        assert _planned(store, known, {"pools": scope}) == members(store, *inside[pool["id"]])
+
+    for scope in ([one["id"]], [one["name"]], [f"demo:{one['remote_id']}"]):
+        job = run(store, known, "sync", scope={"playlists": scope})
+        assert keys_of(store, job, "sync") == {f"playlist:{one['id']}"}
+        assert _planned(store, known, {"playlists": scope}) == members(store, one["id"])
+    both = [one["name"], other["id"]]
+    assert _planned(store, known, {"playlists": both}) == members(store, one["id"], other["id"])
+
+    for scope in ([a_song["id"]], ["demo:song-9"]):
+        assert _planned(store, known, {"songs": scope}) == {f"song:{a_song['id']}"}
+    assert _planned(store, known, {"sources": ["demo"]}) == every_song & members(store, *lists)
+    assert _planned(store, known, {"query": "etc/PASSWD"}) == {f"song:{a_song['id']}"}
+    assert _planned(store, known, {"query": "100%"}) == set()
+    job = run(store, known, "sync", scope={"query": one["name"].upper()})
+    assert keys_of(store, job, "sync") == {f"playlist:{one['id']}"}
+
+
+def _planned(store: Store, settings: Settings, scope: dict[str, Any]) -> set[str]:
+    """The songs that a download with this scope is about."""
+    return keys_of(store, run(store, settings, "download", scope=scope), "download")
+
+
+def test_a_full_run_of_one_playlist_touches_no_other(known: Settings, store: Store) -> None:
+    (one, *_) = every(store, sa.select(playlists).order_by(playlists.c.id))
+    job = run(store, known, "full", scope={"playlists": [one["name"]]})
+    assert status_of(store, job) == "completed"
+    assert keys_of(store, job, "sync") == {f"playlist:{one['id']}"}
+    assert keys_of(store, job, "download") == keys_of(store, job, "upload") == members(store, one["id"])
+
+
+@pytest.mark.parametrize(
+    ("template", "scope", "says"),
+    [
+        ("fulll", None, '"fulll"'),
+        ("全连路", None, '"全连路"'),
+        ("full", {"song": [1]}, 'A scope has no "song". Did you mean "songs"?'),
+        ("full", ["demo"], "A scope is an object such as"),
+        ("full", {"songs": "all"}, "scope.songs: "),
+        ("full", {"sources": ["dmeo"]}, 'There is no source "dmeo". Did you mean "demo"?'),
+    ],
+)
+def test_a_wrong_name_is_refused_in_words(
+    template: str, scope: Any, says: str, sqlite_url: str, stores: Callable[..., Store], tmp_path: Path
+) -> None:
+    with pytest.raises(DalSegnoError) as caught:
+        order(stores(sqlite_url), settings_for(tmp_path), template, scope=scope)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "scope", "says"),
+    [
+        ("full", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
+        ("sync", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
+        ("download", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
+        ("collect", {"pools": ["Chart"]}, 'There is no pool "Chart". Did you mean "Charts"?'),
+        ("sync", {"playlists": ["No such list"]}, 'playlist "No such list"'),
+        ("download", {"playlists": [99999]}, "playlist 99999"),
+        ("download", {"songs": ["demo:song-99999"]}, 'song "demo:song-99999"'),
+        ("download", {"songs": [99999]}, "song 99999"),
+        ("upload", {"songs": [99999]}, "song 99999"),
+    ],
+)
+def test_a_scope_that_names_nothing_says_so(
+    template: str, scope: dict[str, Any], says: str, known: Settings, store: Store
+) -> None:
+    job = run(store, known, template, scope=scope)
+    row = job_of(store, job)
+    assert (row["status"], says in (row["error_message"] or "")) == ("failed", True), dict(row)
