@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.catalog import Catalog
-from dalsegno.catalog.download import CatalogDownloader
+from dalsegno.catalog.download import CatalogDownloader, ResolvedDownload
 from dalsegno.catalog.export import FOLDER
 from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import Filed, file_songs
@@ -19,6 +20,7 @@ from dalsegno.catalog.schema import playlist_songs, playlists, songs
 from dalsegno.catalog.upsert import keep_songs
 from dalsegno.catalog.watch import Watch
 from dalsegno.settings import Settings
+from dalsegno.sources.model import Media
 from tests.helpers import every, wait_until
 from tests.servers import wav
 
@@ -33,11 +35,12 @@ class Life:
         self.catalog.catch_up(self.root)
 
     def fetch(self, song: int) -> Filed:
+        return self.downloader.fetch(self.resolve(song), Watch())
+
+    def resolve(self, song: int) -> ResolvedDownload:
         found = self.downloader.look(song)
         assert found is not None
-        return self.downloader.fetch(
-            self.downloader.resolve(found, self.catalog.settings.snapshot(), Watch(), {}), Watch()
-        )
+        return self.downloader.resolve(found, self.catalog.settings.snapshot(), Watch(), {})
 
     def adopt(self, song: int) -> Filed | None:
         found = self.downloader.look(song)
@@ -185,6 +188,36 @@ def test_what_was_being_written_when_the_process_died_goes_too(world: World) -> 
     filed = life.fetch(world.one)
     Path(f"{note_path(world.root, part_key(world.one))}.new").write_text("{")
     life.settle(filed)
+    assert world.staged() == []
+
+
+def test_lyrics_and_cover_of_an_adopted_song_are_put_beside_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class PowerCut(BaseException):
+        pass
+
+    def cut(point: str) -> None:
+        if point == "land.removed":
+            raise PowerCut
+
+    cover = world.root.parent / "cover.png"
+    cover.write_bytes(b"\x89PNG\r\n\x1a\n stripes")
+    life = world.born()
+    resolved = life.resolve(world.one)
+    media = replace(resolved.media, lyrics="la la la", cover=Media(path=cover))
+    resolved.resolution = replace(resolved.resolution, media=media)
+    with monkeypatch.context() as patch:
+        patch.setattr("dalsegno.faults.point", cut)
+        with pytest.raises(PowerCut):
+            life.downloader.fetch(resolved, Watch())
+    cover_bytes = cover.read_bytes()
+    cover.unlink()  # nobody is asked again
+    life = world.born()
+    filed = life.adopt(world.one)
+    assert filed is not None
+    life.settle(filed)
+    place = world.root / filed.path
+    assert place.with_suffix(".txt").read_text() == "la la la"
+    assert place.with_suffix(".png").read_bytes() == cover_bytes
     assert world.staged() == []
 
 

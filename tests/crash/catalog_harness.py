@@ -76,6 +76,12 @@ class Origin:
         told = json.loads(self.get("/stats"))
         return Counter({f"{kind} {id}": n for kind in ("requests", "resolves") for id, n in told[kind].items()})
 
+    def companions(self, platform: str, remote_id: str) -> list[str]:
+        """The suffixes of what belongs beside a song."""
+        if platform == "folder":
+            return []
+        return [".png", *([".lrc"] if json.loads(self.get(f"/tracks/{remote_id}/link"))["lyrics"] else [])]
+
     def checksum(self, platform: str, remote_id: str) -> str:
         if platform == "folder":
             data = (self.folder.parent / remote_id).read_bytes()
@@ -343,6 +349,8 @@ class Catalog(Harness):
             assert row["sha256"] == held[row["path"]] == truth[row["id"]], dict(row)
             if row["kind"] == "library":
                 places[row["id"]] = self.library / row["path"]
+                beside = self.source.companions(row["platform"], row["remote_id"])
+                assert not [each for each in beside if not places[row["id"]].with_suffix(each).stat().st_size]
         assert places.keys() == truth.keys()
         for held in (here, there):
             assert Counter(held.values()) == Counter(set(truth.values())), "not exactly one file for each content"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from pathlib import Path, PurePosixPath
 
@@ -40,17 +39,8 @@ def write_companions(
 
 
 def _write_new(path: Path, content: bytes) -> bool:
-    """Small enough for one write: a crash leaves a whole file, or a short one that a player ignores."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    except FileExistsError:
+    """Whole or not at all: what a crash cut short would never be written again."""
+    if path.exists() or path.is_symlink():
         return False
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            durable.sync_file(descriptor)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    durable.write_whole(path, content)
     return True

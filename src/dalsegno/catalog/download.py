@@ -22,7 +22,7 @@ from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
 from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import Filed, Holding, file_songs, holding, same_content, songs_in, songs_sharing
-from dalsegno.catalog.part import Part, PartBusy, clear, discard, read_receipt
+from dalsegno.catalog.part import Part, PartBusy, clear, cover_path, discard, read_receipt
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
 from dalsegno.catalog.scope import check_names, parse_scope
@@ -182,6 +182,7 @@ class CatalogDownloader:
         if receipt is None:
             return None
         with self._turns.alone_with(receipt.sha256):
+            lyrics, cover = receipt.extra.get("lyrics"), _read_cover(root, key)
             place = None if receipt.replace or landing.in_place(root, receipt) else self._twin(receipt.sha256)
             if place is not None:
                 discard(root, key)
@@ -190,6 +191,7 @@ class CatalogDownloader:
                 if receipt is None:
                     return None
                 place = self._catalog.land(root, receipt.path, receipt.sha256, receipt.size)
+        _put_beside(root, place[1], lyrics, cover)
         return Filed(
             found.song["id"],
             *place,
@@ -278,6 +280,10 @@ class CatalogDownloader:
     ) -> Filed:
         root, song = resolved.library_root, resolved.holding.song
         audio: Mapping[str, Any] = {}
+        lyrics, cover = self._companions(resolved)
+        if cover:
+            with suppress(OSError):  # on a full disk the song itself says so
+                cover_path(root, part.key).write_bytes(cover)
         # Two songs with the same bytes land one after the other, so that the second finds the first.
         with self._turns.alone_with(fetched.sha256):
             place = None if watch.forced else self._twin(fetched.sha256)
@@ -290,11 +296,11 @@ class CatalogDownloader:
                     name=lambda suffix: names.place(_template(resolved.snapshot), fields_of(song), suffix),
                     shelf=self._shelf(root),
                     replace=self._old_place(resolved, root) if watch.forced else None,
-                    extra={"found_on": platform, "found_id": remote_id},
+                    extra={"found_on": platform, "found_id": remote_id, **({"lyrics": lyrics} if lyrics else {})},
                 )
                 audio = landed.audio.as_dict()
                 place = self._catalog.land(root, str(landed.path), fetched.sha256, fetched.size)
-        self._companions(resolved, place)
+        _put_beside(root, place[1], lyrics, cover)
         return Filed(song["id"], *place, fetched.sha256, fetched.size, described(audio), platform, remote_id,
                      self._catalog.store.clock.now())  # fmt: skip
 
@@ -316,15 +322,14 @@ class CatalogDownloader:
         shared = self._catalog.store.read(lambda tx: songs_sharing(tx, resolved.song_id))
         return None if shared else PurePosixPath(old.path)
 
-    def _companions(self, resolved: ResolvedDownload, place: tuple[int, str]) -> None:
+    def _companions(self, resolved: ResolvedDownload) -> tuple[str | None, bytes | None]:
+        """Lyrics and cover, where the source has them."""
         media = resolved.media
-        if media.lyrics is None and media.cover is None:
-            return
         try:
-            cover = self._cover(media.cover)
-            write_companions(resolved.library_root, PurePosixPath(place[1]), lyrics=media.lyrics, cover=cover)
+            return media.lyrics, self._cover(media.cover)
         except Exception as error:  # the song is what counts
-            logger.warning("lyrics or cover of %s: %s", resolved.display_text, error)
+            logger.warning("cover of %s: %s", resolved.display_text, error)
+            return media.lyrics, None
 
     def _cover(self, cover: Media | None) -> bytes | None:
         if cover is None:
@@ -346,6 +351,20 @@ class CatalogDownloader:
 def useless(error: Exception) -> bool:
     """Nothing will ever come of this candidate; another may do."""
     return isinstance(error, Gone | Unusable | NotAudio) or Signal.of(error).status in (401, 403, 404, 410, 451)
+
+
+def _put_beside(root: Path, path: str, lyrics: str | None, cover: bytes | None) -> None:
+    try:
+        write_companions(root, PurePosixPath(path), lyrics=lyrics, cover=cover)
+    except Exception as error:  # the song is what counts
+        logger.warning("lyrics or cover of %s: %s", path, error)
+
+
+def _read_cover(root: Path, key: str) -> bytes | None:
+    try:
+        return cover_path(root, key).read_bytes()
+    except OSError:
+        return None
 
 
 def described(audio: Mapping[str, Any]) -> dict[str, Any]:

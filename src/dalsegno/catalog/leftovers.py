@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from dalsegno.catalog.landing import in_place
-from dalsegno.catalog.part import STAGING, Receipt, note_path, part_path, read_receipt
+from dalsegno.catalog.part import STAGING, Receipt, clear, part_path, read_receipt
 from dalsegno.catalog.schema import file_assets, songs
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def look_over(store: Store, root: Path) -> list[Receipt]:
         if written.get(number) == receipt.sha256:
             if not part_path(root, key).exists():
                 with suppress(OSError):
-                    note_path(root, key).unlink(missing_ok=True)
+                    clear(root, key)
         elif in_place(root, receipt):
             landed.append(receipt)
     return landed

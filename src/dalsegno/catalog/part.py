@@ -142,6 +142,7 @@ class Part:
     def discard(self) -> None:
         """Nothing of it can be used."""
         self.forget_note()
+        cover_path(self.root, self.key).unlink(missing_ok=True)
         self.remove()
 
     def close(self) -> None:
@@ -166,6 +167,11 @@ def note_path(root: Path, key: str) -> Path:
     return Path(root, STAGING, f"{_checked(key)}.json")
 
 
+def cover_path(root: Path, key: str) -> Path:
+    """Its cover, until the song is in place: whoever adopts it does not ask its source for anything."""
+    return Path(root, STAGING, f"{_checked(key)}.cover")
+
+
 def read_receipt(root: Path, key: str) -> Receipt | None:
     _, values = _read(note_path(root, key))
     return values if isinstance(values, Receipt) else None
@@ -183,9 +189,9 @@ def discard(root: Path, key: str) -> None:
 
 
 def clear(root: Path, key: str) -> None:
-    """Once its success is stored for good: no trace is left."""
+    """Once its success is stored for good: no trace is left. The note goes last: by it the rest is found again."""
     note = note_path(root, key)
-    for path in (note, durable.beside(note), part_path(root, key)):
+    for path in (part_path(root, key), cover_path(root, key), durable.beside(note), note):
         with suppress(FileNotFoundError):
             path.unlink()
 
