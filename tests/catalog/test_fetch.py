@@ -512,3 +512,15 @@ def test_many_at_once_keep_their_own_bytes(http: Http, root: Path, tmp_path: Pat
         for thread in threads:
             thread.join()
     assert results == {number: hashlib.sha256(song).hexdigest() for number, song in enumerate(songs)}
+
+
+def test_an_origin_that_cannot_be_read_is_not_the_librarys_trouble(http: Http, root: Path, tmp_path: Path) -> None:
+    loop, folder = tmp_path / "loop.flac", tmp_path / "folder.flac"
+    loop.symlink_to(loop)
+    folder.mkdir()
+    for path in (loop, folder):
+        with pytest.raises(Broken) as caught:
+            get(http, Media(path=path), root)
+        assert caught.value.code == "unreadable_file"
+        assert str(caught.value).startswith(f"{path.name} cannot be read: ")
+        assert not list(root.glob(".dalsegno/*"))

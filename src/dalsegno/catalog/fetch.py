@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from urllib3.exceptions import HTTPError, IncompleteRead
 
@@ -44,7 +45,7 @@ class Cancelled(Exception):
 class Broken(Exception):
     """The bytes stopped coming, again and again.
 
-    `code` is one of connection_lost, truncated_body, stalled and changed_on_the_way.
+    `code` is one of connection_lost, truncated_body, stalled, changed_on_the_way and unreadable_file.
     """
 
     def __init__(self, message: str, code: str = "connection_lost") -> None:
@@ -140,12 +141,16 @@ class _Transfer:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Vanished(f"{path.name} is no longer in its folder.", "not_found") from None
+        except PermissionError as error:
+            raise Unusable(f"{path.name} may not be read: {error.strerror}.", code="unreadable_file") from None
+        except OSError as error:
+            raise _unreadable(path, error) from error
         try:
             before = os.fstat(descriptor)
             self.total = before.st_size
             self._expect()
             view = _buffers.view
-            while count := os.readv(descriptor, [view]):
+            while count := _read(descriptor, view, path):
                 self._store(view[:count])
                 self._tell()
             after = os.fstat(descriptor)
@@ -419,3 +424,15 @@ class _Transfer:
 
     def _fetched(self) -> Fetched:
         return Fetched(self.done, self.digest.hexdigest(), self.resumed_from, self.transferred, self.etag)
+
+
+def _read(descriptor: int, view: memoryview, path: Path) -> int:
+    """Trouble with the origin is the song's. Trouble with the library is everybody's, so the two are told apart."""
+    try:
+        return os.readv(descriptor, [view])
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> Broken:
+    return Broken(f"{path.name} cannot be read: {error.strerror}.", "unreadable_file")
