@@ -307,6 +307,72 @@ def test_a_full_disk_pauses_and_a_new_root_takes_the_rest(
     assert_sound(store, job)
 
 
+def test_a_disk_that_fills_up_under_the_first_song_is_left_clean(
+    desk: Desk, sqlite_url: str, stores: Callable[..., Store], small_disk: Path, tmp_path: Path
+) -> None:
+    """Nobody knew how long it would be, so nobody could see it coming."""
+    body, store = audio.wav(20.0, 1), stores(sqlite_url)
+    desk.song("song", b'HTTP/1.1 200 OK\r\nETag: "a"\r\nConnection: close\r\n\r\n' + body)
+    desk.library = small_disk
+    job = run(store, desk.settings())
+    assert job_of(store, job)["pause_reason"].startswith(f"disk_full: The library at {small_disk} has ")
+    assert audio_in(small_disk) == []
+
+    roomy = tmp_path / "roomy"
+    assert ask(store, "resume", job_id=job, payload={"overrides": {"LIBRARY_ROOT": str(roomy)}}).status == "applied"
+    with at_work(store, desk.settings()):
+        wait_for_job(store, job, ENDED, 60)
+
+    assert status_of(store, job) == "completed"
+    assert [path.read_bytes() for path in audio_in(roomy)] == [body]
+    assert_clean(roomy)
+    assert_clean(small_disk)
+
+
+def test_a_library_that_may_only_be_read_pauses_and_says_so(
+    desk: Desk, sqlite_url: str, stores: Callable[..., Store], small_disk: Path
+) -> None:
+    store = stores(sqlite_url)
+    desk.song("song", ok(GOOD))
+    desk.library = small_disk
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+
+    job = run(store, desk.settings())
+
+    row = job_of(store, job)
+    assert row["status"] == "paused"
+    assert row["pause_reason"] == (
+        f"library_unwritable: the library at {small_disk} cannot be written: Read-only file system"
+    )
+    assert {end.status for end in troubles(store, job).values()} == {"interrupted"}
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert ask(store, "resume", job_id=job).status == "applied"
+    with at_work(store, desk.settings()):
+        wait_for_job(store, job, ENDED, 60)
+    assert status_of(store, job) == "completed"
+    assert_clean(small_disk)
+
+
+def test_a_file_that_cannot_be_read_fails_alone(tmp_path: Path, sqlite_url: str, stores: Callable[..., Store]) -> None:
+    store, music = stores(sqlite_url), tmp_path / "music"
+    music.mkdir()
+    (music / "good.flac").write_bytes(GOOD)
+    (music / "bad.flac").write_bytes(GOOD)
+    settings = settings_for(tmp_path / "library", folder_roots=(str(music),))
+    run(store, settings, "collect")
+    run(store, settings, "sync")
+    (music / "bad.flac").unlink()
+    (music / "bad.flac").mkdir()
+
+    job = run(store, settings, "download")
+
+    assert status_of(store, job) == "completed_with_errors"
+    ends = {item.status: item for item in troubles(store, job).values()}
+    assert ends.keys() == {"succeeded", "failed"}
+    assert len(audio_in(tmp_path / "library")) == 1
+    assert ends["failed"].code in ("song_gone", "unreadable_file")
+
+
 def test_what_must_stay_free_is_asked_for_before_anything_is_fetched(desk: Desk, store: Store) -> None:
     desk.song("song", ok(GOOD))
     job = run(store, desk.settings(min_free_space=1 << 60))

@@ -233,6 +233,7 @@ class CatalogDownloader:
         values = self._catalog.values(resolved.snapshot)
         keep_free = int(values.get("MIN_FREE_SPACE") or 0)
         space.room_for(root, media.size, keep_free)
+        self._catalog.backend("library", str(root))  # so that what is left here is found, wherever the song ends up
         key = part_key(resolved.song_id)
         with Part.open(root, key, source=platform, remote_id=remote_id) as part:
             try:
