@@ -16,17 +16,8 @@ from dalsegno.errors import DalSegnoError
 from dalsegno.settings import Settings
 from dalsegno.sources.demo_server import DemoServer
 from dalsegno.store.schema import stages
-from tests.catalog.studio import (
-    audio_in,
-    run,
-    settings_for,
-)
-from tests.helpers import (
-    every,
-    items_of,
-    job_of,
-    status_of,
-)
+from tests.catalog.studio import ENDED, at_work, audio_in, run, settings_for
+from tests.helpers import every, items_of, job_of, status_of, wait_for_job
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +33,13 @@ def known(demo: DemoServer, store: Store, tmp_path: Path) -> Settings:
     assert status_of(store, run(store, settings, "collect")) == "completed"
     assert status_of(store, run(store, settings, "sync")) == "completed"
     return settings
+
+
+def job_for(store: Store, settings: Settings, template: str, scope: dict[str, Any]) -> int:
+    """A job of the engine that is at work, once it has ended."""
+    job_id = order(store, settings, template, scope=scope).job_id
+    wait_for_job(store, job_id, ENDED, 60)
+    return job_id
 
 
 def keys_of(store: Store, job_id: int, step: str) -> set[str]:
@@ -90,32 +88,33 @@ def test_each_key_of_a_scope_narrows_each_step(known: Settings, store: Store) ->
     every_song = {f"song:{row['id']}" for row in every(store, sa.select(songs))}
     a_song = every(store, sa.select(songs).where(songs.c.remote_id == "song-9"))[0]
 
-    for scope in ([pool["id"]], [str(pool["id"])], ["Charts"], [f"demo:{pool['remote_id']}"]):
-        job = run(store, known, "collect", scope={"pools": scope})
-        assert keys_of(store, job, "collect") == {f"pool:{pool['id']}"}
-        job = run(store, known, "sync", scope={"pools": scope})
-        assert keys_of(store, job, "sync") == {f"playlist:{number}" for number in inside[pool["id"]]}
-        assert _planned(store, known, {"pools": scope}) == members(store, *inside[pool["id"]])
+    with at_work(store, known):
+        for scope in ([pool["id"]], [str(pool["id"])], ["Charts"], [f"demo:{pool['remote_id']}"]):
+            job = job_for(store, known, "collect", {"pools": scope})
+            assert keys_of(store, job, "collect") == {f"pool:{pool['id']}"}
+            job = job_for(store, known, "sync", {"pools": scope})
+            assert keys_of(store, job, "sync") == {f"playlist:{number}" for number in inside[pool["id"]]}
+            assert _planned(store, known, {"pools": scope}) == members(store, *inside[pool["id"]])
 
-    for scope in ([one["id"]], [one["name"]], [f"demo:{one['remote_id']}"]):
-        job = run(store, known, "sync", scope={"playlists": scope})
+        for scope in ([one["id"]], [one["name"]], [f"demo:{one['remote_id']}"]):
+            job = job_for(store, known, "sync", {"playlists": scope})
+            assert keys_of(store, job, "sync") == {f"playlist:{one['id']}"}
+            assert _planned(store, known, {"playlists": scope}) == members(store, one["id"])
+        both = [one["name"], other["id"]]
+        assert _planned(store, known, {"playlists": both}) == members(store, one["id"], other["id"])
+
+        for scope in ([a_song["id"]], ["demo:song-9"]):
+            assert _planned(store, known, {"songs": scope}) == {f"song:{a_song['id']}"}
+        assert _planned(store, known, {"sources": ["demo"]}) == every_song & members(store, *lists)
+        assert _planned(store, known, {"query": "etc/PASSWD"}) == {f"song:{a_song['id']}"}
+        assert _planned(store, known, {"query": "100%"}) == set()
+        job = job_for(store, known, "sync", {"query": one["name"].upper()})
         assert keys_of(store, job, "sync") == {f"playlist:{one['id']}"}
-        assert _planned(store, known, {"playlists": scope}) == members(store, one["id"])
-    both = [one["name"], other["id"]]
-    assert _planned(store, known, {"playlists": both}) == members(store, one["id"], other["id"])
-
-    for scope in ([a_song["id"]], ["demo:song-9"]):
-        assert _planned(store, known, {"songs": scope}) == {f"song:{a_song['id']}"}
-    assert _planned(store, known, {"sources": ["demo"]}) == every_song & members(store, *lists)
-    assert _planned(store, known, {"query": "etc/PASSWD"}) == {f"song:{a_song['id']}"}
-    assert _planned(store, known, {"query": "100%"}) == set()
-    job = run(store, known, "sync", scope={"query": one["name"].upper()})
-    assert keys_of(store, job, "sync") == {f"playlist:{one['id']}"}
 
 
 def _planned(store: Store, settings: Settings, scope: dict[str, Any]) -> set[str]:
     """The songs that a download with this scope is about."""
-    return keys_of(store, run(store, settings, "download", scope=scope), "download")
+    return keys_of(store, job_for(store, settings, "download", scope), "download")
 
 
 def test_a_full_run_of_one_playlist_touches_no_other(known: Settings, store: Store) -> None:
@@ -145,23 +144,22 @@ def test_a_wrong_name_is_refused_in_words(
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("template", "scope", "says"),
-    [
-        ("full", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
-        ("sync", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
-        ("download", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
-        ("collect", {"pools": ["Chart"]}, 'There is no pool "Chart". Did you mean "Charts"?'),
-        ("sync", {"playlists": ["No such list"]}, 'playlist "No such list"'),
-        ("download", {"playlists": [99999]}, "playlist 99999"),
-        ("download", {"songs": ["demo:song-99999"]}, 'song "demo:song-99999"'),
-        ("download", {"songs": [99999]}, "song 99999"),
-        ("upload", {"songs": [99999]}, "song 99999"),
-    ],
-)
-def test_a_scope_that_names_nothing_says_so(
-    template: str, scope: dict[str, Any], says: str, known: Settings, store: Store
-) -> None:
-    job = run(store, known, template, scope=scope)
-    row = job_of(store, job)
-    assert (row["status"], says in (row["error_message"] or "")) == ("failed", True), dict(row)
+NAMELESS: list[tuple[str, dict[str, Any], str]] = [
+    ("full", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
+    ("sync", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
+    ("download", {"sources": ["feed"]}, 'Source "feed" is not configured here; configured: demo.'),
+    ("collect", {"pools": ["Chart"]}, 'There is no pool "Chart". Did you mean "Charts"?'),
+    ("sync", {"playlists": ["No such list"]}, 'playlist "No such list"'),
+    ("download", {"playlists": [99999]}, "playlist 99999"),
+    ("download", {"songs": ["demo:song-99999"]}, 'song "demo:song-99999"'),
+    ("download", {"songs": [99999]}, "song 99999"),
+    ("upload", {"songs": [99999]}, "song 99999"),
+]
+"""Names that nothing has, and what is said about each."""
+
+
+def test_a_scope_that_names_nothing_says_so(known: Settings, store: Store) -> None:
+    with at_work(store, known):
+        for template, scope, says in NAMELESS:
+            row = job_of(store, job_for(store, known, template, scope))
+            assert (row["status"], says in (row["error_message"] or "")) == ("failed", True), dict(row)
