@@ -21,7 +21,7 @@ from dalsegno.catalog.audio import NotAudio
 from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
 from dalsegno.catalog.leftovers import part_key
-from dalsegno.catalog.library import Filed, Holding, file_songs, holding, same_content, songs_in, songs_sharing
+from dalsegno.catalog.library import Filed, Holding, file_songs, look, same_content, songs_in, songs_sharing
 from dalsegno.catalog.part import Part, PartBusy, clear, cover_path, discard, read_receipt
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
@@ -140,7 +140,7 @@ class CatalogDownloader:
     # --- resolving ----------------------------------------------------------------------------
 
     def look(self, song_id: int) -> Holding | None:
-        return self._catalog.store.read(lambda tx: holding(tx, song_id))
+        return look(self._catalog.store, song_id)
 
     def resolve(
         self, found: Holding, snapshot: Mapping[str, Any], watch: Watch, rejected: dict[tuple[str, str], str]
@@ -312,7 +312,7 @@ class CatalogDownloader:
     def _twin(self, sha256: str) -> tuple[int, str] | None:
         """The same bytes in the library already, for another song: linked, not stored twice."""
         landed = self._catalog.landed.get(sha256)
-        copies = [landed] if landed is not None else self._catalog.store.read(lambda tx: same_content(tx, sha256))
+        copies = [landed] if landed is not None else same_content(self._catalog.store, sha256)
         return next(((copy.backend_id, copy.path) for copy in copies if copy.is_there()), None)
 
     def _old_place(self, resolved: ResolvedDownload, root: Path) -> PurePosixPath | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,7 +62,6 @@ class Holding:
         return {"song": self.song["id"], "sha256": self.sha256, "size": self.size}
 
 
-# Asked for every song, so SQLAlchemy only writes these two; SQLite runs them without its help, in a fifth of the time.
 _HOLDING = (
     sa.select(
         songs,
@@ -94,25 +92,16 @@ _SAME = (
 )  # fmt: skip
 
 
-@cache
-def _for_sqlite(statement: sa.Select[Any]) -> tuple[str, tuple[str, ...]]:
-    return str(statement.compile(dialect=sqlite.dialect())), tuple(column.name for column in statement.selected_columns)
-
-
-def _rows(tx: Tx, statement: sa.Select[Any], wanted: object) -> list[dict[str, Any]]:
-    """On SQLite times stay texts."""
-    if tx.conn.dialect.name != "sqlite":
-        return [dict(row) for row in tx.rows(statement, {"wanted": wanted})]
-    text, names = _for_sqlite(statement)
-    found = [dict(zip(names, row, strict=True)) for row in tx.raw.execute(text, (wanted,))]
-    for row in found:
-        if isinstance(row.get("snapshot"), str):
-            row["snapshot"] = json.loads(row["snapshot"])
-    return found
-
-
 def holding(tx: Tx, song_id: int) -> Holding | None:
-    rows = _rows(tx, _HOLDING, song_id)
+    return _holding([dict(row) for row in tx.rows(_HOLDING, {"wanted": song_id})])
+
+
+def look(store: Store, song_id: int) -> Holding | None:
+    """The same at a glance."""
+    return _holding(store.glance(_HOLDING, {"wanted": song_id}))
+
+
+def _holding(rows: list[dict[str, Any]]) -> Holding | None:
     if not rows:
         return None
     first = rows[0]
@@ -124,9 +113,9 @@ def holding(tx: Tx, song_id: int) -> Holding | None:
     return Holding(first, first["sha256"], first["size_bytes"], copies)
 
 
-def same_content(tx: Tx, sha256: str) -> list[Copy]:
+def same_content(store: Store, sha256: str) -> list[Copy]:
     """Copies of these bytes in libraries, whichever song they were fetched for."""
-    return [Copy(*row.values()) for row in _rows(tx, _SAME, sha256)]
+    return [Copy(*row.values()) for row in store.glance(_SAME, {"wanted": sha256})]
 
 
 def songs_sharing(tx: Tx, song_id: int) -> int:

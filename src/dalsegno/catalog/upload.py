@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.catalog.library import Holding, Placed, asset_ids, holding, put_locations, songs_in
+from dalsegno.catalog.library import Holding, Placed, asset_ids, look, put_locations, songs_in
 from dalsegno.catalog.schema import file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import check_names, parse_scope
@@ -69,7 +69,7 @@ class Upload:
         self._catalog.catch_up(self._catalog.library(item.snapshot))
         number = int(item.key.partition(":")[2])
         backend = self._catalog.backend(target.kind, target.url)
-        found = self._catalog.store.read(lambda tx: holding(tx, number))
+        found = look(self._catalog.store, number)
         if found is None or found.sha256 is None:
             return Fail(f"song {number} has no file; download it first", code="not_downloaded")
         there = next((copy for copy in found.copies if copy.backend_id == backend), None)

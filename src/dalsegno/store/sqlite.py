@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import queue
 import sqlite3
@@ -15,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from dalsegno import faults
 from dalsegno.clock import Clock
@@ -31,6 +34,7 @@ from dalsegno.errors import (
     EngineAlreadyRunning,
 )
 from dalsegno.store.hot_sqlite import SqliteHot
+from dalsegno.store.schema import UtcTime, from_text
 from dalsegno.store.store import Store, Tx
 
 T = TypeVar("T")
@@ -50,6 +54,27 @@ READERS = 16
 _Job = tuple[str, Callable[[Tx], Any], "Future[Any]"]
 
 
+class _Asked(NamedTuple):
+    """A question as SQLite gets it, and how to read its answer."""
+
+    text: str
+    places: tuple[str, ...]
+    names: tuple[str, ...]
+    readers: tuple[Callable[[Any], Any] | None, ...]
+
+
+@cache
+def _asked(statement: sa.Select[Any]) -> _Asked:
+    compiled = statement.compile(dialect=sqlite_dialect.dialect())
+    columns = list(statement.selected_columns)
+    readers = tuple(
+        json.loads if isinstance(column.type, sa.JSON) else from_text if isinstance(column.type, UtcTime) else None
+        for column in columns
+    )
+    names = tuple(column.name for column in columns)
+    return _Asked(str(compiled), tuple(compiled.positiontup or ()), names, readers)
+
+
 class SqliteStore(Store):
     poll_seconds = 1.0
     shared = False
@@ -66,6 +91,7 @@ class SqliteStore(Store):
         self._watching = False
         self._write_engine = self._engine(read_only=False, pool=1)
         self._read_engine = self._engine(read_only=True, pool=READERS)
+        self._glancing: list[sqlite3.Connection] = []
 
     # --- reading and writing ----------------------------------------------------------------
 
@@ -91,6 +117,29 @@ class SqliteStore(Store):
             finally:
                 tx.raw.execute("ROLLBACK")
 
+    def glance(self, statement: sa.Select[Any], params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Past SQLAlchemy, in a fifth of its time."""
+        asked = _asked(statement)
+        with self._translated():
+            try:
+                conn = self._glancing.pop()
+            except IndexError:
+                conn = self._raw_reader()
+            rows = conn.execute(asked.text, [params[name] for name in asked.places]).fetchall()
+            self._glancing.append(conn)
+        return [
+            {
+                name: value if value is None or read is None else read(value)
+                for name, read, value in zip(asked.names, asked.readers, row, strict=True)
+            }
+            for row in rows
+        ]
+
+    def _raw_reader(self) -> sqlite3.Connection:
+        conn = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        conn.execute("PRAGMA query_only=ON")
+        return conn
+
     def close(self) -> None:
         with self._writer_lock:
             writer, self._closed = self._writer, True
@@ -100,6 +149,8 @@ class SqliteStore(Store):
             writer.join()
         self._read_engine.dispose()
         self._write_engine.dispose()
+        while self._glancing:
+            self._glancing.pop().close()
 
     # --- the writer thread ------------------------------------------------------------------
 
