@@ -40,7 +40,7 @@ docs-check: .venv/.installed-test ## Check that the documentation tells the trut
 
 pytest: .venv/.installed-test .venv/.installed-subsonic ## Run the tests only (ARGS="tests/store -k claim" for some)
 	$(SAY) "pytest"
-	@$(BIN)/pytest -n 2 $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 test-long: .venv/.installed-test .venv/.installed-subsonic ## Run the tests that take minutes
 	@$(BIN)/pytest -m long --timeout=3600 $(ARGS)
