@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from dalsegno.catalog.schema import file_assets, file_locations, playlist_songs, songs
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import Scope, of_songs
-from dalsegno.catalog.upsert import AT_ONCE, insert_missing
+from dalsegno.catalog.upsert import AT_ONCE
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -171,13 +171,30 @@ _FILED = (
 
 def file_songs(conn: sa.Connection, rows: Sequence[Filed]) -> None:
     """Write finished downloads down: the file once, however many songs have it, and where it is."""
-    assets = {row.sha256: {"sha256": row.sha256, "size_bytes": row.size, "created_at": row.at, **row.audio}
-              for row in rows}  # fmt: skip
-    insert_missing(conn, file_assets, list(assets.values()))
+    assets: dict[str, dict[str, Any]] = {}
+    for row in rows:  # a song that found its file there knows nothing of it
+        if row.audio.get("format") or row.sha256 not in assets:
+            assets[row.sha256] = {"sha256": row.sha256, "size_bytes": row.size, "created_at": row.at, **row.audio}
+    conn.execute(_put_asset(conn.dialect.name, tuple(rows[0].audio)), list(assets.values()))
     ids = asset_ids(conn, list(assets))
     put_locations(conn, [(ids[row.sha256], row.backend_id, row.path, row.size, None, row.at) for row in rows])
     conn.execute(_FILED, [{"song": row.song_id, "asset": ids[row.sha256], "now": row.at, "via": row.found_on,
                            "via_id": row.found_id} for row in rows])  # fmt: skip
+
+
+@cache
+def _put_asset(dialect: str, described: tuple[str, ...]) -> sa.Insert:
+    """A file that is known stays as it was described, unless nobody could say before."""
+    insert = (sqlite.insert if dialect == "sqlite" else postgresql.insert)(file_assets)
+    names = ("sha256", "size_bytes", "created_at", *described)
+    new = insert.values({name: sa.bindparam(name) for name in names})
+    if not described:
+        return new.on_conflict_do_nothing()
+    return new.on_conflict_do_update(
+        index_elements=["sha256"],
+        set_={name: insert.excluded[name] for name in described},
+        where=sa.and_(file_assets.c.format == "", insert.excluded.format != ""),
+    )
 
 
 def asset_ids(conn: sa.Connection, checksums: Sequence[str]) -> dict[str, int]:
