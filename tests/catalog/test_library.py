@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.download import described
 from dalsegno.catalog.library import Filed, file_songs
 from dalsegno.catalog.schema import file_assets
+from dalsegno.settings import Settings
+from tests import audio
 from tests.catalog.shelves import Shelves
-from tests.helpers import every
+from tests.catalog.studio import audio_in, run, settings_for, song
+from tests.helpers import every, items_of, status_of, statuses_of
 
 FLAC = {"format": "flac", "codec": "flac", "quality": "lossless", "duration": 1.5, "lossless": True}
 
@@ -36,3 +41,54 @@ def test_a_twin_that_knows_nothing_of_its_file_does_not_blank_it(store: Store) -
     assert settled(filed(one), filed(two, **FLAC), filed(three)) == "lossless 1.5"
     assert settled(filed(three)) == "lossless 1.5"
     assert settled(filed(two, **{**FLAC, "duration": 9.0})) == "lossless 1.5"
+
+
+# --- a folder as source ---------------------------------------------------------------------------
+
+
+class Folder:
+    """Songs in folders, each of which is a playlist; a library and an archive beside them."""
+
+    def __init__(self, store: Store, home: Path) -> None:
+        self.store, self.home = store, home
+        self.music, self.library, self.archive = home / "music", home / "library", home / "archive"
+
+    def settings(self, **keys: Any) -> Settings:
+        known = {"folder_roots": (str(self.music),), "object_store": f"file://{self.archive}"}
+        return settings_for(self.library, **{**known, **keys})
+
+    def put(self, path: str, content: bytes) -> Path:
+        file = self.music / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        return file
+
+    def run(self, template: str = "full", **keys: Any) -> int:
+        return run(self.store, self.settings(**keys), template)
+
+    def item(self, job_id: int, title: str, step: str = "download") -> int:
+        key = f"song:{song(self.store, title)['id']}"
+        return next(int(item["id"]) for item in items_of(self.store, job_id, step) if item["key"] == key)
+
+
+@pytest.fixture
+def folder(store: Store, tmp_path: Path) -> Folder:
+    return Folder(store, tmp_path)
+
+
+ONE, TWO = audio.flac(0.02, 1), audio.flac(0.02, 2)
+
+
+def test_a_file_is_uploaded_though_the_first_song_that_had_it_left(folder: Folder, store: Store) -> None:
+    folder.put("A/one.flac", ONE)
+    folder.put("B/two.flac", ONE)
+    assert status_of(store, folder.run("collect")) == "completed"
+    assert statuses_of(store, folder.run("sync-download"), "download") == {"succeeded": 2}
+    (folder.music / "A/one.flac").unlink()
+    folder.put("A/other.flac", TWO)
+    folder.run("sync")
+
+    job = folder.run("upload")
+
+    assert statuses_of(store, job, "upload") == {"succeeded": 1}
+    assert len(audio_in(folder.archive)) == 1

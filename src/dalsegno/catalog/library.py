@@ -125,14 +125,17 @@ def songs_sharing(tx: Tx, song_id: int) -> int:
     return int(tx.conn.execute(query).scalar_one())
 
 
+def is_listed(song: sa.FromClause) -> sa.ColumnElement[bool]:
+    """That some playlist has this song now."""
+    here = sa.and_(playlist_songs.c.song_id == song.c.id, playlist_songs.c.removed_at.is_(None))
+    return sa.select(playlist_songs.c.song_id).where(here).correlate(song).exists()
+
+
 def songs_in(store: Store, scope: Scope, *conditions: sa.ColumnElement[bool]) -> Iterator[int]:
     """The songs of a scope, page by page. Those that no playlist has any more are left out, unless named."""
     wanted = sa.select(songs.c.id).where(*of_songs(scope), *conditions)
     if not scope.songs:
-        listed = sa.select(playlist_songs.c.song_id).where(
-            playlist_songs.c.song_id == songs.c.id, playlist_songs.c.removed_at.is_(None)
-        )
-        wanted = wanted.where(listed.exists())
+        wanted = wanted.where(is_listed(songs))
     after = 0
     while True:
         page = wanted.where(songs.c.id > after).order_by(songs.c.id).limit(PAGE)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.catalog.library import Holding, Placed, asset_ids, look, put_locations, songs_in
+from dalsegno.catalog.library import Holding, Placed, asset_ids, is_listed, look, put_locations, songs_in
 from dalsegno.catalog.schema import file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import check_names, parse_scope
@@ -48,14 +48,15 @@ class Upload:
         return Service("upload", self.upload, workers=self._catalog.settings.upload_workers, planner=self.plan)
 
     def plan(self, plan: Plan) -> Iterator[str]:
-        """One item a file, named by the first song that has it."""
+        """One item a file, named by the first song that has it and that some playlist has."""
         if self._catalog.object_store(plan.snapshot) is None:
             raise InputInvalid(
                 problem="There is nowhere to upload to. Set OBJECT_STORE in dalsegno.env, "
                 "for example file:///mnt/archive or s3://bucket/prefix."
             )
         other = songs.alias()
-        first = sa.select(sa.func.min(other.c.id)).where(other.c.asset_id == songs.c.asset_id).scalar_subquery()
+        same = other.c.asset_id == songs.c.asset_id
+        first = sa.select(sa.func.min(other.c.id)).where(same, is_listed(other)).scalar_subquery()
         scope = parse_scope(plan.scope)
         check_names(self._catalog.store, scope, self._catalog.sources(plan.snapshot).names())
         alone = () if scope.model_dump(exclude_defaults=True) else (songs.c.id == first,)
