@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from dalsegno import Store
 from dalsegno.catalog.download import described
 from dalsegno.catalog.library import Filed, file_songs
-from dalsegno.catalog.schema import file_assets
+from dalsegno.catalog.schema import file_assets, playlist_pools, pool_playlists
 from dalsegno.settings import Settings
 from tests import audio
 from tests.catalog.shelves import Shelves
@@ -92,3 +93,41 @@ def test_a_file_is_uploaded_though_the_first_song_that_had_it_left(folder: Folde
 
     assert statuses_of(store, job, "upload") == {"succeeded": 1}
     assert len(audio_in(folder.archive)) == 1
+
+
+def test_a_playlist_that_is_gone_fails_once_and_is_left_alone_until_it_is_back(folder: Folder, store: Store) -> None:
+    folder.put("A/one.flac", ONE)
+    folder.put("B/two.flac", TWO)
+    assert status_of(store, folder.run("collect")) == "completed"
+    shutil.move(folder.music / "B", folder.home / "B")
+    assert statuses_of(store, folder.run("sync"), "sync") == {"succeeded": 1, "failed": 1}
+
+    again = folder.run("sync")
+
+    assert (status_of(store, again), statuses_of(store, again, "sync")) == ("completed", {"succeeded": 1})
+    named = run(store, folder.settings(), "sync", scope={"playlists": ["B"]})
+    assert statuses_of(store, named, "sync") == {"failed": 1}
+    full = folder.run()
+    assert (status_of(store, full), statuses_of(store, full, "sync")) == ("completed", {"succeeded": 1})
+    shutil.move(folder.home / "B", folder.music / "B")
+    assert statuses_of(store, folder.run(), "sync") == {"succeeded": 2}
+
+
+def test_the_playlists_of_a_pool_that_is_gone_are_left_alone_until_it_is_back(folder: Folder, store: Store) -> None:
+    folder.put("A/one.flac", ONE)
+    more = folder.home / "more"
+    folder.put("../more/B/two.flac", TWO)
+    both = (str(folder.music), str(more))
+    assert statuses_of(store, folder.run(folder_roots=both), "sync") == {"succeeded": 2}
+
+    job = folder.run()
+
+    assert (status_of(store, job), statuses_of(store, job, "sync")) == ("completed", {"succeeded": 1})
+    assert status_of(store, folder.run("sync")) == "completed"
+    gone = {row["name"]: row["missing_at"] is not None for row in every(store, sa.select(playlist_pools))}
+    assert gone == {"music": False, "more": True}
+    assert [row["removed_at"] for row in every(store, sa.select(pool_playlists))] == [None, None]
+    part = run(store, folder.settings(folder_roots=both), "collect", scope={"pools": ["music"]})
+    assert statuses_of(store, part, "collect") == {"succeeded": 1}
+    assert statuses_of(store, folder.run(folder_roots=both), "sync") == {"succeeded": 2}
+    assert all(row["missing_at"] is None for row in every(store, sa.select(playlist_pools)))

@@ -50,7 +50,7 @@ class Collect:
             if not source.can("pools"):
                 continue
             try:
-                ids = self._keep_pools(name, self._wanted(source, scope))
+                ids = self._keep_pools(name, self._wanted(source, scope), whole=not scope.pools)
             except Exception:
                 silent.append(f"source:{name}")
             else:
@@ -85,7 +85,8 @@ class Collect:
         try:
             with self._catalog.permit(item, f"source:{source.name}"):
                 pools = self._wanted(source, scope)
-            for pool, number in zip(pools, self._keep_pools(source.name, pools), strict=True):
+            ids = self._keep_pools(source.name, pools, whole=not scope.pools)
+            for pool, number in zip(pools, ids, strict=True):
                 for name, count in self._collect_pool(item, source, pool, number).items():
                     totals[name] += count
         except Exception as error:
@@ -124,7 +125,8 @@ class Collect:
         asked = {str(each) for each in scope.pools}
         return [each for each in pools if each.id in known or {each.id, each.name, f"{source.name}:{each.id}"} & asked]
 
-    def _keep_pools(self, platform: str, pools: Sequence[Pool]) -> list[int]:
+    def _keep_pools(self, platform: str, pools: Sequence[Pool], *, whole: bool) -> list[int]:
+        """Where these are the `whole` list, others that were known are missing now."""
         rows = [
             {"remote_id": each.id, "kind": each.kind, "name": each.name, "url": each.url,
              "snapshot": dict(each.snapshot) or None}
@@ -133,9 +135,21 @@ class Collect:
 
         def work(tx: Tx) -> list[int]:
             ids = upsert(tx.conn, playlist_pools, platform, rows, tx.now).ids
+            if whole:
+                _mark_missing(tx, platform, set(ids.values()))
             return [ids[clean(each.id)] for each in pools]
 
         return self._catalog.store.write("collect", work)
+
+
+def _mark_missing(tx: Tx, platform: str, here: set[int]) -> None:
+    live = sa.select(playlist_pools.c.id).where(
+        playlist_pools.c.platform == platform, playlist_pools.c.missing_at.is_(None)
+    )
+    gone = [{"pool": number} for number in tx.conn.execute(live).scalars() if number not in here]
+    if gone:
+        one = sa.update(playlist_pools).where(playlist_pools.c.id == sa.bindparam("pool"))
+        tx.conn.execute(one.values(missing_at=tx.now), gone)
 
 
 def _chosen(names: list[str], scope: Scope) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.catalog.schema import playlist_songs, playlists
+from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists
 from dalsegno.catalog.scope import check_names, holds, of_playlists, parse_scope
 from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.upsert import Members, clean, keep_songs
@@ -35,11 +35,16 @@ class Sync:
         return Service("sync", self.sync, workers=1, planner=self.plan)
 
     def plan(self, plan: Plan) -> Iterator[str]:
-        """One item a playlist, of the sources in use. Where songs are downloaded, a query is about them."""
+        """One item a playlist, of the sources in use. Where songs are downloaded, a query is about them.
+
+        A playlist that is gone, or in no pool any more, is left alone until it is seen again or named.
+        """
         scope = parse_scope(plan.scope)
         names = self._catalog.sources(plan.snapshot).names()
         check_names(self._catalog.store, scope.model_copy(update={"songs": []}), names)
         wanted = sa.select(playlists.c.id).where(playlists.c.platform.in_(names), *of_playlists(scope))
+        if not scope.playlists:
+            wanted = wanted.where(playlists.c.missing_at.is_(None), _is_pooled())
         if scope.query and "download" not in plan.steps():
             wanted = wanted.where(holds(playlists.c.name, scope.query))
         after = 0
@@ -99,6 +104,15 @@ class Sync:
         item.log.info("%s: %s has %d songs (+%d -%d)", source.name, playlist.name, len(set(order)), diff.added,
                       diff.removed)  # fmt: skip
         return {"songs": len(set(order)), "added": diff.added, "removed": diff.removed, "moved": len(diff.moved)}
+
+
+def _is_pooled() -> sa.ColumnElement[bool]:
+    pools = sa.select(pool_playlists.c.pool_id).join(playlist_pools, playlist_pools.c.id == pool_playlists.c.pool_id)
+    return pools.where(
+        pool_playlists.c.playlist_id == playlists.c.id,
+        pool_playlists.c.removed_at.is_(None),
+        playlist_pools.c.missing_at.is_(None),
+    ).exists()
 
 
 def _mark_missing(conn: sa.Connection, playlist_id: int, now: datetime) -> None:
