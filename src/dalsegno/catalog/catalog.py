@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 from dalsegno.catalog.exporter import Exporter
 from dalsegno.catalog.leftovers import look_over
 from dalsegno.catalog.library import Copy
+from dalsegno.catalog.passages import passage
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.model.breaker import Breaker
 from dalsegno.model.identity import identity
@@ -20,6 +22,7 @@ from dalsegno.objects.opening import open_store as open_object_store
 from dalsegno.objects.throttle import Throttle
 from dalsegno.settings import Settings
 from dalsegno.sources.http import Http
+from dalsegno.sources.model import Source
 from dalsegno.sources.registry import Config, Sources
 
 if TYPE_CHECKING:
@@ -128,6 +131,10 @@ class Catalog:
 
     def permit(self, item: Item, name: str) -> Any:
         return item.permit(name, breaker=BREAKER)
+
+    def asking(self, item: Item, source: Source, url: str | None = None) -> AbstractContextManager[None, None]:
+        """Around one call to a source, about what is at `url` where that is known."""
+        return passage(lambda name: self.permit(item, name), "source", source, url)
 
     def close(self) -> None:
         self.exporter.close()

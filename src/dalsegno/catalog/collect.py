@@ -83,7 +83,7 @@ class Collect:
         scope = parse_scope(item.stage.scope)
         totals = {"playlists": 0, "added": 0, "removed": 0}
         try:
-            with self._catalog.permit(item, f"source:{source.name}"):
+            with self._catalog.asking(item, source):
                 pools = self._wanted(source, scope)
             ids = self._keep_pools(source.name, pools, whole=not scope.pools)
             for pool, number in zip(pools, ids, strict=True):
@@ -96,7 +96,7 @@ class Collect:
     def _collect_pool(self, item: Item, source: Source, pool: Pool, pool_id: int) -> dict[str, int]:
         store = self._catalog.store
         order: list[int] = []
-        with self._catalog.permit(item, f"source:{source.name}"):
+        with self._catalog.asking(item, source, pool.url):
             found = iter(source.playlists(pool))
             while chunk := list(islice(found, CHUNK)):
                 order += store.write(

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
@@ -23,6 +24,7 @@ from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
 from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import Filed, Holding, file_songs, look, same_content, songs_in, songs_sharing
 from dalsegno.catalog.part import Part, PartBusy, clear, cover_path, discard, read_receipt
+from dalsegno.catalog.passages import is_gibberish, passage
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
 from dalsegno.catalog.scope import check_names, parse_scope
@@ -33,7 +35,7 @@ from dalsegno.catalog.upsert import track_of
 from dalsegno.catalog.watch import Watch
 from dalsegno.engine.service import Phase, Service, phased
 from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Retry, Skip
-from dalsegno.model.signal import Signal
+from dalsegno.model.signal import Signal, is_unreachable
 from dalsegno.sources.model import Gone, Media, Source, Unusable
 
 if TYPE_CHECKING:
@@ -145,12 +147,17 @@ class CatalogDownloader:
     def resolve(
         self, found: Holding, snapshot: Mapping[str, Any], watch: Watch, rejected: dict[tuple[str, str], str]
     ) -> ResolvedDownload:
-        song = found.song
+        song, sources = found.song, self._catalog.sources(snapshot)
+
+        def permit(name: str) -> AbstractContextManager[None, None]:
+            verb, _, platform = name.partition(":")
+            return passage(watch.permit, verb, sources.get(platform))
+
         resolution = self._resolver.resolve(
             track_of(song),
             song["platform"],
             self._order(song["platform"], snapshot),
-            permit=watch.permit,
+            permit=permit,
             say=watch.say,
             cancelled=watch.cancelled,
             exclude=rejected,
@@ -250,7 +257,8 @@ class CatalogDownloader:
         """Under the permit of its platform's transfers. One that broke off in the middle is the song's own trouble:
         somebody was there."""
         broken: Broken | None = None
-        with watch.permit(f"transfer:{platform}"):
+        source = self._catalog.sources(resolved.snapshot).get(platform)
+        with passage(watch.permit, "transfer", source, resolved.media.url):
             try:
                 return fetch(
                     self._catalog.http,
@@ -263,9 +271,9 @@ class CatalogDownloader:
                     refresh=lambda: self._refresh(resolved, watch),
                 )
             except Broken as error:
+                broken = error if part.size else _unreached(error, resolved.media)
                 if not part.size:
-                    raise
-                broken = error
+                    raise broken from error.__cause__
         raise broken
 
     def _refresh(self, resolved: ResolvedDownload, watch: Watch) -> Media:
@@ -273,8 +281,9 @@ class CatalogDownloader:
         platform, track = resolved.resolution.platform, resolved.resolution.track
         assert platform is not None
         assert track is not None
-        with watch.permit(f"source:{platform}"):
-            return self._catalog.sources(resolved.snapshot).get(platform).resolve(track)
+        source = self._catalog.sources(resolved.snapshot).get(platform)
+        with passage(watch.permit, "source", source):
+            return source.resolve(track)
 
     def _land(
         self, resolved: ResolvedDownload, watch: Watch, part: Part, fetched: Fetched, platform: str, remote_id: str
@@ -352,6 +361,15 @@ class CatalogDownloader:
 def useless(error: Exception) -> bool:
     """Nothing will ever come of this candidate; another may do."""
     return isinstance(error, Gone | Unusable | NotAudio) or Signal.of(error).status in (401, 403, 404, 410, 451)
+
+
+def _unreached(error: Broken, media: Media) -> Broken:
+    """Not a byte came, because nobody was there."""
+    cause = error.__cause__
+    if error.code != "connection_lost" or cause is None or is_gibberish(error):
+        return error
+    host = urlsplit(media.url or "").hostname or "The source"
+    return Broken(f"{host} cannot be reached: {cause}", "unreachable")
 
 
 def _put_beside(root: Path, path: str, lyrics: str | None, cover: bytes | None) -> None:
@@ -460,7 +478,7 @@ class Download:
         except (NotAudio, space.TooLargeForDisk) as error:
             return self._no_good(item, resolved, error, Fail(f"{doing}: {error}", code=error.code))
         except OSError as error:
-            if error.errno is None:
+            if error.errno is None or is_unreachable(error):
                 return self._no_good(item, resolved, error, trouble(error, doing))
             return _unwritable(error, root)
         except Exception as error:

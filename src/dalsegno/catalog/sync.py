@@ -82,7 +82,7 @@ class Sync:
             ids = keep_songs(tx.conn, source.name, some, tx.now).ids
             return [ids[clean(track.id)] for track in some]
 
-        with self._catalog.permit(item, f"source:{source.name}"):
+        with self._catalog.asking(item, source, playlist.url):
             found = iter(source.tracks(playlist))
             while chunk := list(islice(found, CHUNK)):
                 order += store.write("sync", lambda tx, some=chunk: keep(tx, some))  # type: ignore[misc]

@@ -22,6 +22,7 @@ def open_source(config: Config) -> Source:
 
 class Demo(Source):
     name = "demo"
+    one_host = True
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

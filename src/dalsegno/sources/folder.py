@@ -33,6 +33,7 @@ def open_source(config: Config) -> Source:
 
 class Folders(Source):
     name = "folder"
+    one_host = True
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self._roots = dict(_labels(roots))

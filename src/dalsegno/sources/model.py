@@ -103,6 +103,9 @@ class Source:
 
     name: str = ""
     """What operators call it; the `platform` of its songs. Small letters, digits and dashes."""
+    one_host: bool = False
+    """All it knows is on one host: while that does not answer, its songs wait, and it costs them nothing. Of other
+    sources an address that does not answer is its song's own trouble."""
 
     def pools(self) -> Iterable[Pool]:
         """The pools there are."""

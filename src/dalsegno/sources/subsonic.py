@@ -38,6 +38,7 @@ def open_source(config: Config) -> Source:
 
 class Subsonic(Source):
     name = "subsonic"
+    one_host = True
 
     def __init__(self, api: Api) -> None:
         self.api = api

@@ -1,0 +1,60 @@
+"""Sources that name hosts all over the web: one that is dead stops its own songs, and nobody else's."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from dalsegno import Store
+from dalsegno.store.schema import breakers
+from tests import audio
+from tests.catalog.studio import run, settings_for, troubles
+from tests.catalog.test_troubles import Desk, desk
+from tests.helpers import every, items_of, status_of, statuses_of
+from tests.servers import free_port
+from tests.sources.hostile import ok
+
+__all__ = ["desk"]
+
+FEED = b'<?xml version="1.0"?><rss version="2.0"><channel><title>Good</title></channel></rss>'
+
+
+def test_dead_links_fail_alone_after_their_attempts(desk: Desk, store: Store) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    lines = ["#EXTM3U"]
+    for number in range(4):
+        lines += [f"#EXTINF:-1,Band - dead {number}", f"{dead}/{number}.flac"]
+    for number in range(12):
+        lines += [f"#EXTINF:-1,Band - good {number}", f"/good{number}"]
+        desk.server.answers[f"/good{number}"] = ok(audio.wav(0.1, number))
+    lines += ["#EXTINF:-1,Band - gibberish", "/gibberish"]
+    desk.server.answers["/gibberish"] = b"220 mail.example ESMTP\r\n\r\n"
+    desk.server.answers["/list.m3u"] = ok("\n".join(lines).encode())
+
+    job = run(store, desk.settings(), timeout=40.0)
+
+    assert status_of(store, job) == "completed_with_errors"
+    seen = troubles(store, job)
+    for title, end in seen.items():
+        if title.startswith("good"):
+            assert end.status == "succeeded", (title, end)
+        else:
+            code = "unreachable" if title.startswith("dead") else "connection_lost"
+            assert (title, end.status, end.code, end.attempt) == (title, "failed", code, 3)
+    assert len(seen) == 17
+    assert every(store, sa.select(breakers).where(breakers.c.state != "closed")) == []
+
+
+def test_dead_feeds_fail_alone(desk: Desk, store: Store) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    feeds = [f"{dead}/{number}.xml" for number in range(3)]
+    for number in range(5):
+        feeds.append(f"{desk.server.url}/{number}.xml")
+        desk.server.answers[f"/{number}.xml"] = ok(FEED, "Content-Type: application/rss+xml")
+
+    job = run(store, settings_for(desk.library, feed_urls=tuple(feeds)), "collect", timeout=40.0)
+    job = run(store, settings_for(desk.library, feed_urls=tuple(feeds)), "sync", timeout=40.0)
+
+    assert status_of(store, job) == "completed_with_errors"
+    assert statuses_of(store, job, "sync") == {"succeeded": 5, "failed": 3}
+    ends = [item for item in items_of(store, job, "sync") if item["status"] == "failed"]
+    assert [(item["error_code"], item["attempt"]) for item in ends] == [("unreachable", 3)] * 3
