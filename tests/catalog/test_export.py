@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,11 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
+from dalsegno.catalog import exporter
 from dalsegno.catalog.export import Exported, export_playlist
 from dalsegno.catalog.schema import playlist_songs, playlists, songs
 from dalsegno.clock import ManualClock
 from dalsegno.errors import NotFound
 from tests.catalog.shelves import Shelves
+from tests.helpers import wait_until
 
 HOSTILE = [
     "../../etc/passwd",
@@ -228,3 +231,27 @@ def test_a_file_that_is_right_is_not_written_again(library: Library, clock: Manu
 def test_a_playlist_that_is_not_there_says_so(library: Library) -> None:
     with pytest.raises(NotFound, match="no playlist 7"):
         export(library, 7)
+
+
+def test_a_file_that_cannot_be_written_stops_no_other_playlist(
+    library: Library, still: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exporter, "EVERY", 0.02)
+    number = library.song("a.mp3")
+    lists = [library.shelves.playlist(name, number) for name in ("First", "Second")]
+    folder = library.root / "Playlists"
+    folder.mkdir()
+    (folder / "First.m3u8").symlink_to("First.m3u8")
+    at_work = exporter.Exporter(still)
+    for each in lists:
+        at_work.nudge_playlist(each, library.root)
+    try:
+        wait_until((folder / "Second.m3u8").is_file, "the second playlist")
+        time.sleep(0.1)
+        told = [record.getMessage() for record in caplog.records if "playlist" in record.getMessage()]
+        assert len(told) == 1
+        assert f"playlist {lists[0]}: " in told[0]
+        (folder / "First.m3u8").unlink()
+        wait_until((folder / "First.m3u8").is_file, "the first playlist")
+    finally:
+        at_work.close()

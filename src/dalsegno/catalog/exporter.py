@@ -32,6 +32,8 @@ class Exporter:
         self._lock = threading.Lock()
         self._songs: set[int] = set()
         self._playlists: set[int] = set()
+        self._failing: set[int] = set()
+        """Playlists whose trouble is told already."""
         self._root: Path | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -94,9 +96,28 @@ class Exporter:
             self._songs, self._playlists = set(), set()
         if root is None or not (moved or lists):
             return
-        ids = sorted(lists | set(self._store.read(lambda tx: _playlists_of(tx, moved))))
-        for number in ids:
-            export_playlist(self._store, number, root)
+        try:
+            ids = lists | set(self._store.read(lambda tx: _playlists_of(tx, moved)))
+        except Exception:
+            self._again(moved, lists)
+            raise
+        failed: dict[int, Exception] = {}
+        for number in sorted(ids):
+            try:
+                export_playlist(self._store, number, root)
+            except Exception as error:  # the others are none the worse for it
+                failed[number] = error
+        self._again(set(), set(failed))
+        if failed.keys() - self._failing:
+            number, error = next((each, failed[each]) for each in failed if each not in self._failing)
+            logger.warning("%d playlists could not be exported, and are tried again; playlist %d: %s", len(failed),
+                           number, error)  # fmt: skip
+        self._failing = (self._failing - ids) | failed.keys()
+
+    def _again(self, moved: set[int], lists: set[int]) -> None:
+        with self._lock:
+            self._songs |= moved
+            self._playlists |= lists
 
 
 def _playlists_of(tx: Tx, song_ids: set[int]) -> list[int]:
