@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from dalsegno.catalog.schema import playlist_pools, playlists, pool_playlists
 from dalsegno.catalog.scope import Scope, check_pools, of_pools, parse_scope, unknown_source
 from dalsegno.catalog.trouble import trouble
-from dalsegno.catalog.upsert import Members, clean, upsert
+from dalsegno.catalog.upsert import Members, known_as, own_id, own_snapshot, upsert
 from dalsegno.engine.service import Service
 from dalsegno.errors import InputInvalid
 from dalsegno.model.outcome import Fail, Skip
@@ -70,8 +70,8 @@ class Collect:
         if row is None:
             return Fail(f"there is no pool {rest}", code="not_found")
         source = sources.get(row["platform"])
-        pool = Pool(id=row["remote_id"], name=row["name"], kind=row["kind"], url=row["url"],
-                    snapshot=row["snapshot"] or {})  # fmt: skip
+        pool = Pool(id=own_id(row), name=row["name"], kind=row["kind"], url=row["url"],
+                    snapshot=own_snapshot(row))  # fmt: skip
         item.progress(text=f"{row['platform']}: {pool.name}")
         try:
             return self._collect_pool(item, source, pool, row["id"])
@@ -123,7 +123,11 @@ class Collect:
         query = sa.select(playlist_pools.c.remote_id).where(playlist_pools.c.platform == source.name, *of_pools(scope))
         known = set(self._catalog.store.read(lambda tx: tx.conn.execute(query).scalars().all()))
         asked = {str(each) for each in scope.pools}
-        return [each for each in pools if each.id in known or {each.id, each.name, f"{source.name}:{each.id}"} & asked]
+        return [
+            each
+            for each in pools
+            if known_as(each.id) in known or {each.id, each.name, f"{source.name}:{each.id}"} & asked
+        ]
 
     def _keep_pools(self, platform: str, pools: Sequence[Pool], *, whole: bool) -> list[int]:
         """Where these are the `whole` list, others that were known are missing now."""
@@ -137,7 +141,7 @@ class Collect:
             ids = upsert(tx.conn, playlist_pools, platform, rows, tx.now).ids
             if whole:
                 _mark_missing(tx, platform, set(ids.values()))
-            return [ids[clean(each.id)] for each in pools]
+            return [ids[known_as(each.id)] for each in pools]
 
         return self._catalog.store.write("collect", work)
 
@@ -168,4 +172,4 @@ def _keep_playlists(tx: Tx, platform: str, found: Sequence[Playlist]) -> list[in
         for each in found
     ]  # fmt: skip
     ids = upsert(tx.conn, playlists, platform, rows, tx.now).ids
-    return [ids[clean(each.id)] for each in found]
+    return [ids[known_as(each.id)] for each in found]

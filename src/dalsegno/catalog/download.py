@@ -31,7 +31,7 @@ from dalsegno.catalog.scope import check_names, parse_scope
 from dalsegno.catalog.shelf import Shelf
 from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.turns import Turns
-from dalsegno.catalog.upsert import track_of
+from dalsegno.catalog.upsert import known_as, track_of
 from dalsegno.catalog.watch import Watch
 from dalsegno.engine.service import Phase, Service, phased
 from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Retry, Skip
@@ -78,7 +78,7 @@ class ResolvedDownload:
     def is_own(self) -> bool:
         """From the source that listed it, not the same song from elsewhere."""
         song, track = self.holding.song, self.resolution.track
-        found = None if track is None else track.id
+        found = None if track is None else known_as(track.id)
         return (self.resolution.platform, found) == (song["platform"], song["remote_id"])
 
 

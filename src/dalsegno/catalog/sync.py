@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists
 from dalsegno.catalog.scope import check_names, holds, of_playlists, parse_scope
 from dalsegno.catalog.trouble import trouble
-from dalsegno.catalog.upsert import Members, clean, keep_songs
+from dalsegno.catalog.upsert import Members, keep_songs, known_as, own_id, own_snapshot
 from dalsegno.engine.service import Service
 from dalsegno.model.outcome import Fail
 from dalsegno.sources.model import Gone, Playlist, Source
@@ -74,13 +74,13 @@ class Sync:
 
     def _sync(self, item: Item, source: Source, row: sa.RowMapping) -> dict[str, int]:
         store = self._catalog.store
-        playlist = Playlist(id=row["remote_id"], name=row["name"], kind=row["kind"], url=row["url"],
-                            count=row["remote_count"], snapshot=row["snapshot"] or {})  # fmt: skip
+        playlist = Playlist(id=own_id(row), name=row["name"], kind=row["kind"], url=row["url"],
+                            count=row["remote_count"], snapshot=own_snapshot(row))  # fmt: skip
         order: list[int] = []
 
         def keep(tx: Tx, some: list[Any]) -> list[int]:
             ids = keep_songs(tx.conn, source.name, some, tx.now).ids
-            return [ids[clean(track.id)] for track in some]
+            return [ids[known_as(track.id)] for track in some]
 
         with self._catalog.asking(item, source, playlist.url):
             found = iter(source.tracks(playlist))

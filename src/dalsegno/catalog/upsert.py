@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,14 @@ from dalsegno.sources.model import Track
 
 AT_ONCE = 500
 """Keys asked for in one statement."""
+ID_MAX = 1000
+"""Bytes of a remote id, and"""
+NAME_MAX = 500
+"""characters of a name: an index of PostgreSQL takes 2,704 bytes."""
+LONG_ID = "dalsegno:remote_id"
+"""Where a snapshot keeps an id that is longer."""
+
+Row = Mapping[str, Any] | sa.RowMapping
 
 
 def clean(value: Any) -> Any:
@@ -35,9 +44,47 @@ def clean(value: Any) -> Any:
             return value
 
 
+def known_as(remote_id: str) -> str:
+    """The key of what a source calls so: the id itself, unless it is too long for an index."""
+    plain = storable(remote_id)
+    content = plain.encode("utf-8", "replace")
+    if len(content) <= ID_MAX:
+        return plain
+    return f"{content[: ID_MAX - 65].decode('utf-8', 'ignore')}~{hashlib.sha256(content).hexdigest()}"
+
+
+def own_id(row: Row) -> str:
+    """What its source calls it, of a row that `upsert` wrote."""
+    return str((row["snapshot"] or {}).get(LONG_ID, row["remote_id"]))
+
+
+def own_snapshot(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in (row["snapshot"] or {}).items() if name != LONG_ID}
+
+
+def _fitting(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A source's row as every column and index takes it."""
+    fit = clean(row)
+    key = known_as(fit["remote_id"])
+    if key != fit["remote_id"]:
+        fit |= {"remote_id": key, "snapshot": {**(fit["snapshot"] or {}), LONG_ID: fit["remote_id"]}}
+    for name, value in fit.items():
+        if name == "name":
+            fit[name] = value[:NAME_MAX]
+        elif isinstance(value, int) and _is_small(table, name) and not -(2**31) <= value < 2**31:
+            fit[name] = None
+    return fit
+
+
+@cache
+def _is_small(table: sa.Table, name: str) -> bool:
+    kind = table.c[name].type
+    return isinstance(kind, sa.Integer) and not isinstance(kind, sa.BigInteger)
+
+
 class Upserted(NamedTuple):
     ids: dict[str, int]
-    """By remote id."""
+    """By remote id, as it is known."""
     new: set[str]
     changed: set[str]
 
@@ -61,7 +108,7 @@ def upsert(
     conn: sa.Connection, table: sa.Table, platform: str, rows: Sequence[dict[str, Any]], now: datetime
 ) -> Upserted:
     """Each row has its `remote_id` and the columns to keep up to date. One that was missing upstream is back."""
-    by_id = {row["remote_id"]: row for row in map(clean, rows)}
+    by_id = {row["remote_id"]: row for row in (_fitting(table, each) for each in rows)}
     before = _existing(conn, table, platform, by_id)
     fresh = [
         {**row, "platform": platform, "created_at": now, "updated_at": now}
@@ -103,12 +150,16 @@ def _existing(
 
 def keep_songs(conn: sa.Connection, platform: str, tracks: Sequence[Track], now: datetime) -> Upserted:
     """Songs as their source describes them, each with the snapshot it is resolved from later."""
-    tracks = [replace(track, id=storable(track.id), artists=tuple(clean(track.artists))) for track in tracks]
-    done = upsert(conn, songs, platform, [_song(track) for track in tracks], now)
-    moved = [track for track in tracks if track.id in done.new or track.id in done.changed]
+    known = {known_as(track.id): replace(track, artists=_names(track)) for track in tracks}
+    done = upsert(conn, songs, platform, [_song(track) for track in known.values()], now)
+    moved = {key: track for key, track in known.items() if key in done.new or key in done.changed}
     if moved:
-        _keep_artists(conn, platform, {track.id: track for track in moved}, done)
+        _keep_artists(conn, platform, moved, done)
     return done
+
+
+def _names(track: Track) -> tuple[str, ...]:
+    return tuple(storable(name)[:NAME_MAX] for name in track.artists)
 
 
 def _song(track: Track) -> dict[str, Any]:
@@ -126,11 +177,11 @@ def _song(track: Track) -> dict[str, Any]:
     }
 
 
-def track_of(song: Mapping[str, Any]) -> Track:
+def track_of(song: Row) -> Track:
     """The track that a song's row was made from."""
     kept = song["snapshot"] or {}
     return Track(
-        id=song["remote_id"],
+        id=own_id(song),
         title=song["title"],
         artists=tuple(kept.get("artists", ())),
         album=song["album"],
@@ -156,8 +207,8 @@ def _keep_artists(conn: sa.Connection, platform: str, tracks: Mapping[str, Track
     for start in range(0, len(changed), AT_ONCE):
         conn.execute(sa.delete(song_artists).where(song_artists.c.song_id.in_(changed[start : start + AT_ONCE])))
     links = [
-        {"song_id": done.ids[track.id], "position": position, "artist_id": ids[name]}
-        for track in tracks.values()
+        {"song_id": done.ids[key], "position": position, "artist_id": ids[name]}
+        for key, track in tracks.items()
         for position, name in enumerate(dict.fromkeys(track.artists))
     ]
     insert_missing(conn, song_artists, links)
