@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists, songs
+from dalsegno.catalog.scope import check_names, of_playlists, of_songs, parse_scope
 from dalsegno.catalog.templates import TITLES, order
-from dalsegno.errors import DalSegnoError
+from dalsegno.errors import DalSegnoError, InputInvalid
 from dalsegno.settings import Settings
 from dalsegno.sources.demo_server import DemoServer
 from dalsegno.store.schema import stages
@@ -163,3 +164,26 @@ def test_a_scope_that_names_nothing_says_so(known: Settings, store: Store) -> No
         for template, scope, says in NAMELESS:
             row = job_of(store, job_for(store, known, template, scope))
             assert (row["status"], says in (row["error_message"] or "")) == ("failed", True), dict(row)
+
+
+def test_a_scope_may_name_thousands_and_says_when_that_is_too_many(known: Settings, store: Store) -> None:
+    all_songs = every(store, sa.select(songs))
+    named = [f"demo:{row['remote_id']}" for row in all_songs]
+    fill = [row["id"] for row in all_songs] * 200
+    check_names(store, parse_scope({"songs": named * 200 + fill}), ["demo"])
+    found = every(store, sa.select(songs.c.id).where(*of_songs(parse_scope({"songs": named * 200}))))
+    assert len(found) == len(all_songs)
+    many = [f"demo:{row['remote_id']}" for row in all_songs] + [f"demo:none-{number}" for number in range(9000)]
+    assert len(every(store, sa.select(songs.c.id).where(*of_songs(parse_scope({"songs": many}))))) == len(all_songs)
+    with pytest.raises(InputInvalid, match='There is no song "demo:none-0"'):
+        check_names(store, parse_scope({"songs": many}), ["demo"])
+    lists = [f"mix {number}: rain" for number in range(5000)]
+    assert every(store, sa.select(playlists.c.id).where(*of_playlists(parse_scope({"playlists": lists})))) == []
+    for scope, problem in (
+        ({"songs": list(range(1, 70_000))}, "names 10,000 things at most, not 69,999"),
+        ({"playlists": [10**30]}, "Nothing has the number 1000"),
+        ({"songs": [f"s{number}:1" for number in range(2000)]}, "of 100 sources at most"),
+        ({"query": "x" * 60_000}, "1000 characters at most"),
+    ):
+        with pytest.raises(InputInvalid, match=problem):
+            parse_scope(scope)

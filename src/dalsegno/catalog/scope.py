@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,21 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists, songs
+from dalsegno.catalog.upsert import known_as
+from dalsegno.engine.item import storable
 from dalsegno.errors import InputInvalid
 from dalsegno.model.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
+
+
+MOST = 10_000
+"""Names in a scope."""
+SOURCES = 100
+"""Different sources in the names of a scope: each is a branch of a condition."""
+QUERY = 1000
+_PLATFORM = re.compile(r"[\w.-]{1,64}")
 
 
 class Scope(BaseModel):
@@ -40,7 +51,7 @@ def parse_scope(data: Any) -> Scope:
     if data is not None and not isinstance(data, dict):
         raise InputInvalid(problem=f'A scope is an object such as {{"sources": [], "songs": []}}, not {data!r:.60}.')
     try:
-        return Scope.model_validate(data or {})
+        return _bounded(Scope.model_validate(data or {}))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"][:2]))
@@ -48,6 +59,31 @@ def parse_scope(data: Any) -> Scope:
             hint = did_you_mean(where, Scope.model_fields)
             raise InputInvalid(problem=f'A scope has no "{where}".{hint}') from None
         raise InputInvalid(problem=f"scope.{where}: {fault['msg'][0].lower()}{fault['msg'][1:]}.") from None
+
+
+def _bounded(scope: Scope) -> Scope:
+    """What one statement can ask for, on both databases."""
+    named = [*scope.pools, *scope.playlists, *scope.songs]
+    count = len(named) + len(scope.sources)
+    if count > MOST:
+        raise InputInvalid(
+            problem=f"A scope names {MOST:,} things at most, not {count:,}. "
+            "Name playlists or pools instead, or leave it empty for everything."
+        )
+    for each in named:
+        if isinstance(each, int) and abs(each) >= 2**63:
+            raise InputInvalid(problem=f"Nothing has the number {each!s:.40}.")
+    if len(scope.query) > QUERY:
+        raise InputInvalid(problem=f"A query has {QUERY} characters at most.")
+    if len({platform for platform, _ in _pairs(named)}) > SOURCES:
+        raise InputInvalid(problem=f"A scope names things of {SOURCES} sources at most.")
+    return scope
+
+
+def _pairs(wanted: Sequence[int | str]) -> list[tuple[str, str]]:
+    """Those that may be `platform:remote id`; the names of playlists have colons too."""
+    parts = [each.partition(":") for each in wanted if isinstance(each, str)]
+    return [(platform, remote) for platform, colon, remote in parts if colon and _PLATFORM.fullmatch(platform)]
 
 
 Condition = sa.ColumnElement[bool]
@@ -117,11 +153,12 @@ def unknown_source(name: str, sources: Sequence[str]) -> InputInvalid:
 
 
 def _check(tx: Tx, noun: str, wanted: list[int | str], table: sa.Table, name: sa.Column[str] | None = None) -> None:
-    numbers = [each for each in wanted if isinstance(each, int)]
+    columns = [table.c.id, table.c.platform, table.c.remote_id, *([] if name is None else [name])]
     found: set[int | str] = set()
-    for start in range(0, len(numbers), 500):
-        some = sa.select(table.c.id).where(table.c.id.in_(numbers[start : start + 500]))
-        found.update(tx.conn.execute(some).scalars())
+    for start in range(0, len(wanted), 500):
+        some = sa.select(*columns).where(*_any_of(wanted[start : start + 500], table, name))
+        for number, platform, remote, *names in tx.conn.execute(some):
+            found |= {number, str(number), f"{platform}:{remote}", *names}
     for each in wanted:
         if each in found or (isinstance(each, str) and _is_there(tx, each, table, name)):
             continue
@@ -152,9 +189,14 @@ def _any_of(wanted: list[int | str], table: sa.Table, name: sa.Column[str] | Non
         return []
     ids = [each for each in wanted if isinstance(each, int)]
     ids += [int(each) for each in wanted if isinstance(each, str) and each.isdecimal() and len(each) < 19]
-    texts = [each for each in wanted if isinstance(each, str)]
-    pairs = [each.partition(":")[::2] for each in texts if ":" in each]
-    ways = [sa.and_(table.c.platform == platform, table.c.remote_id == remote) for platform, remote in pairs]
+    texts = [storable(each) for each in wanted if isinstance(each, str)]
+    by_platform: dict[str, list[str]] = {}
+    for platform, remote in _pairs(wanted):
+        by_platform.setdefault(platform, []).append(known_as(remote))
+    ways: list[Condition] = [
+        sa.and_(table.c.platform == platform, table.c.remote_id.in_(remotes))
+        for platform, remotes in by_platform.items()
+    ]
     if ids:
         ways.append(table.c.id.in_(ids))
     if name is not None and texts:
