@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.library import Holding, Placed, asset_ids, is_listed, look, put_locations, songs_in
-from dalsegno.catalog.schema import file_locations, songs, uploads
+from dalsegno.catalog.schema import file_assets, file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import check_names, parse_scope
 from dalsegno.catalog.turns import Turns
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from dalsegno.engine.item import Item
     from dalsegno.engine.planner import Plan
     from dalsegno.store.store import Store, Tx
+
+FOR_THE_OPERATOR = frozenset(
+    {"bucket_missing", "wrong_credentials", "access_denied", "clock_skew", "wrong_region"}
+    | {"endpoint_invalid", "url_invalid"}
+)
+"""A store says this to every file, until somebody has seen to it."""
+OF_THE_FILE = frozenset({"key_invalid", "key_too_long", "too_large"})
+"""It says this to one file, however often it is asked."""
 
 
 class Upload:
@@ -69,7 +77,7 @@ class Upload:
             return Skip("no OBJECT_STORE is set")
         self._catalog.catch_up(self._catalog.library(item.snapshot))
         number = int(item.key.partition(":")[2])
-        backend = self._catalog.backend(target.kind, target.url)
+        backend = self._catalog.backend(target.kind, target.identity)
         found = look(self._catalog.store, number)
         if found is None or found.sha256 is None:
             return Fail(f"song {number} has no file; download it first", code="not_downloaded")
@@ -139,9 +147,19 @@ class Upload:
         try:
             return put(str(wanted), overwrite=there is not None)
         except NameTaken:
-            if self._catalog.store.read(lambda tx: _outlived(tx, backend, str(wanted))):
+            if self._gives_way(target, backend, str(wanted)):
                 return put(str(wanted), overwrite=True)
             return put(str(apart), overwrite=False)
+
+    def _gives_way(self, target: ObjectStore, backend: int, path: str) -> bool:
+        """What is stored there is a file of ours that no song has any more, as we stored it."""
+        ours = self._catalog.store.read(lambda tx: _outlived(tx, backend, path))
+        found = target.stat(path) if ours is not None else None
+        if ours is None or found is None:
+            return False
+        if found.sha256 is not None:
+            return found.sha256 == ours["sha256"]
+        return found.etag is not None and (found.etag, found.size) == (ours["etag"], ours["size_bytes"])
 
     def _probe(self, target: ObjectStore, backend: int) -> None:
         """Once a process: what the store can do, and that we may write there at all."""
@@ -200,13 +218,15 @@ def _record(conn: sa.Connection, rows: list[tuple[str, int, str, int, str | None
     put_locations(conn, placed)
 
 
-def _outlived(tx: Tx, backend: int, path: str) -> bool:
-    """What is stored there is a file of ours that no song has any more: a newer one took its place in the library."""
+def _outlived(tx: Tx, backend: int, path: str) -> sa.RowMapping | None:
+    """What we stored there, if no song has it any more: a newer file took its place in the library."""
     used = sa.select(songs.c.id).where(songs.c.asset_id == file_locations.c.asset_id).exists()
-    query = sa.select(file_locations.c.id).where(
-        file_locations.c.backend_id == backend, file_locations.c.path == path, sa.not_(used)
+    query = (
+        sa.select(file_assets.c.sha256, file_locations.c.etag, file_locations.c.size_bytes)
+        .join(file_assets, file_assets.c.id == file_locations.c.asset_id)
+        .where(file_locations.c.backend_id == backend, file_locations.c.path == path, sa.not_(used))
     )
-    return tx.conn.execute(query).first() is not None
+    return tx.row(query)
 
 
 def _keep_probe(tx: Tx, backend: int, found: dict[str, Any]) -> None:
@@ -222,10 +242,10 @@ def _refused(error: StoreError, target: ObjectStore) -> Outcome:
     match error:
         case StoreFull() if error.certain:
             return PauseJob(f"{target.url} is full: {error}", code="store_full")
-        case StoreRefused() if error.code in ("key_invalid", "key_too_long"):
-            return Fail(str(error), code=error.code)
-        case StoreRefused():
+        case StoreRefused() if error.code in FOR_THE_OPERATOR:
             return PauseJob(f"{target.url}: {error}", code=error.code)
+        case StoreRefused() if error.code in OF_THE_FILE:
+            return Fail(str(error), code=error.code)
         case SourceChanged():
             return Fail(str(error), code=error.code)
         case _:

@@ -165,4 +165,4 @@ def _backend(desk: Desk, store: Store) -> int | None:
 
     catalog = Catalog(store, desk.settings)
     target = catalog.object_store(desk.settings.snapshot())
-    return None if target is None else catalog.backend(target.kind, target.url)
+    return None if target is None else catalog.backend(target.kind, target.identity)

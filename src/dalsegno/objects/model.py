@@ -117,6 +117,11 @@ class ObjectStore:
     """Without credentials."""
     kind: Literal["file", "s3"]
 
+    @property
+    def identity(self) -> str:
+        """What no other store is called."""
+        return self.url
+
     def full_key(self, key: str) -> str:
         """What the store itself calls it."""
         return key

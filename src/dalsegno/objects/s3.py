@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from dalsegno.objects.control import Control
 from dalsegno.objects.errors import NameTaken, StoreError, StoreFull, StoreRefused, StoreUnavailable, VerificationFailed
@@ -47,6 +48,7 @@ class S3Store(ObjectStore):
     ) -> None:
         self.bucket, self.prefix = bucket, prefix.strip("/")
         self.url = f"s3://{bucket}" + (f"/{self.prefix}" if self.prefix else "")
+        self._endpoint = endpoint
         self._small, self._part_size = small, part_size
         self._capabilities = capabilities
         self._lock = threading.Lock()
@@ -54,6 +56,13 @@ class S3Store(ObjectStore):
         self._wire_made: Wire | None = None
         self._make: Callable[[], Control] = lambda: Control(
             bucket, endpoint=endpoint, region=region, access_key=access_key, secret_key=secret_key
+        )
+
+    @property
+    def identity(self) -> str:
+        """Any server may have a bucket of this name; Amazon has only one."""
+        return (
+            f"{self.url}@{urlsplit(self._endpoint).netloc.rpartition('@')[2].lower()}" if self._endpoint else self.url
         )
 
     @property
