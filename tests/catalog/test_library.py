@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from dalsegno.catalog.download import described
 from dalsegno.catalog.library import Filed, file_songs
 from dalsegno.catalog.schema import file_assets, playlist_pools, pool_playlists
 from dalsegno.settings import Settings
+from dalsegno.sources.folder import Folders
 from tests import audio
 from tests.catalog.shelves import Shelves
-from tests.catalog.studio import audio_in, run, settings_for, song
+from tests.catalog.studio import audio_in, force_retry, run, settings_for, song
 from tests.helpers import every, items_of, status_of, statuses_of
 
 FLAC = {"format": "flac", "codec": "flac", "quality": "lossless", "duration": 1.5, "lossless": True}
@@ -131,3 +133,48 @@ def test_the_playlists_of_a_pool_that_is_gone_are_left_alone_until_it_is_back(fo
     assert statuses_of(store, part, "collect") == {"succeeded": 1}
     assert statuses_of(store, folder.run(folder_roots=both), "sync") == {"succeeded": 2}
     assert all(row["missing_at"] is None for row in every(store, sa.select(playlist_pools)))
+
+
+# --- what owners do to their files ----------------------------------------------------------------
+
+
+def test_a_file_that_its_owner_changed_is_left_alone(folder: Folder, store: Store) -> None:
+    folder.put("A/one.flac", ONE)
+    folder.run("collect")
+    first = folder.run("sync-download")
+    (file,) = audio_in(folder.library)
+    file.write_bytes(ONE + b"tags")
+
+    job = folder.run()
+
+    (item,) = items_of(store, job, "download")
+    assert item["status"] == "skipped"
+    assert audio_in(folder.library) == [file]
+    (failed,) = items_of(store, job, "upload")
+    assert (failed["status"], failed["error_code"]) == ("failed", "source_changed")
+    assert str(file) in failed["error_message"]
+
+    force_retry(store, folder.settings(), folder.item(first, "one"))
+
+    (beside,) = (path for path in audio_in(folder.library) if path != file)
+    assert (file.read_bytes(), beside.read_bytes()) == (ONE + b"tags", ONE)
+    assert status_of(store, folder.run()) == "completed"
+    assert [path.read_bytes() for path in audio_in(folder.archive)] == [ONE]
+    assert len(audio_in(folder.library)) == 2
+
+
+def test_words_of_a_twin_stand_beside_its_file_wherever_that_is(
+    folder: Folder, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.put("A/one.flac", ONE)
+    folder.run()
+    folder.put("A/two.flac", ONE)
+    plain = Folders.resolve
+    monkeypatch.setattr(Folders, "resolve", lambda self, track: replace(plain(self, track), lyrics="la la"))
+    old, folder.library = folder.library, folder.home / "new"
+
+    assert status_of(store, folder.run()) == "completed"
+
+    (file,) = audio_in(old)
+    assert file.with_suffix(".txt").read_text() == "la la"
+    assert audio_in(folder.library) == list(folder.library.rglob("*.txt")) == []

@@ -22,7 +22,7 @@ from dalsegno.catalog.audio import NotAudio
 from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
 from dalsegno.catalog.leftovers import part_key
-from dalsegno.catalog.library import Filed, Holding, file_songs, look, same_content, songs_in, songs_sharing
+from dalsegno.catalog.library import Copy, Filed, Holding, file_songs, look, same_content, songs_in, songs_sharing
 from dalsegno.catalog.part import Part, PartBusy, clear, cover_path, discard, read_receipt
 from dalsegno.catalog.passages import is_gibberish, passage
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
@@ -121,7 +121,7 @@ class CatalogDownloader:
         found = self.look(int(row["id"]))
         if found is None:
             raise LookupError(f"there is no song {row['id']}")
-        if not watch.forced and found.local() is not None:
+        if not watch.forced and (found.local() or found.changed()) is not None:
             return None
         return self.resolve(found, snapshot, watch, dict(rejected or {}))
 
@@ -190,15 +190,16 @@ class CatalogDownloader:
             return None
         with self._turns.alone_with(receipt.sha256):
             lyrics, cover = receipt.extra.get("lyrics"), _read_cover(root, key)
-            place = None if receipt.replace or landing.in_place(root, receipt) else self._twin(receipt.sha256)
-            if place is not None:
+            twin = None if receipt.replace or landing.in_place(root, receipt) else self._twin(receipt.sha256)
+            if twin is not None:
                 discard(root, key)
+                home, place = Path(twin.root), (twin.backend_id, twin.path)
             else:
                 receipt = landing.adopt(root, key)
                 if receipt is None:
                     return None
-                place = self._catalog.land(root, receipt.path, receipt.sha256, receipt.size)
-        _put_beside(root, place[1], lyrics, cover)
+                home, place = root, self._catalog.land(root, receipt.path, receipt.sha256, receipt.size)
+        _put_beside(home, place[1], lyrics, cover)
         return Filed(
             found.song["id"],
             *place,
@@ -296,9 +297,10 @@ class CatalogDownloader:
                 cover_path(root, part.key).write_bytes(cover)
         # Two songs with the same bytes land one after the other, so that the second finds the first.
         with self._turns.alone_with(fetched.sha256):
-            place = None if watch.forced else self._twin(fetched.sha256)
-            if place is not None:
+            twin = None if watch.forced else self._twin(fetched.sha256)
+            if twin is not None:
                 part.discard()
+                home, place = Path(twin.root), (twin.backend_id, twin.path)
             else:
                 landed = landing.land(
                     part,
@@ -309,8 +311,8 @@ class CatalogDownloader:
                     extra={"found_on": platform, "found_id": remote_id, **({"lyrics": lyrics} if lyrics else {})},
                 )
                 audio = landed.audio.as_dict()
-                place = self._catalog.land(root, str(landed.path), fetched.sha256, fetched.size)
-        _put_beside(root, place[1], lyrics, cover)
+                home, place = root, self._catalog.land(root, str(landed.path), fetched.sha256, fetched.size)
+        _put_beside(home, place[1], lyrics, cover)
         return Filed(song["id"], *place, fetched.sha256, fetched.size, described(audio), platform, remote_id,
                      self._catalog.store.clock.now())  # fmt: skip
 
@@ -318,11 +320,11 @@ class CatalogDownloader:
         with self._lock:
             return self._shelves.setdefault(root, Shelf(root))
 
-    def _twin(self, sha256: str) -> tuple[int, str] | None:
+    def _twin(self, sha256: str) -> Copy | None:
         """The same bytes in the library already, for another song: linked, not stored twice."""
         landed = self._catalog.landed.get(sha256)
         copies = [landed] if landed is not None else same_content(self._catalog.store, sha256)
-        return next(((copy.backend_id, copy.path) for copy in copies if copy.is_there()), None)
+        return next((copy for copy in copies if copy.is_there()), None)
 
     def _old_place(self, resolved: ResolvedDownload, root: Path) -> PurePosixPath | None:
         """Where a forced download may take the old file's place: not where another song has that file too."""
@@ -446,6 +448,8 @@ class Download:
                 if (filed := downloader.adopt(found, root)) is not None:
                     item.log.info("%s was finished before, at %s", display_text(found.song), filed.path)
                     return self._done(item, root, filed)
+                if found.changed() is not None:
+                    return Skip("it was changed since it was downloaded", found.result())
             space.room_for(root, None, int(item.snapshot.get("MIN_FREE_SPACE") or 0))
             wanted = item.stage.options.get("download_sources")
             snapshot = {**item.snapshot, "DOWNLOAD_SOURCES": wanted} if wanted else item.snapshot

@@ -38,10 +38,17 @@ class Copy(NamedTuple):
         return Path(self.root, self.path)
 
     def is_there(self) -> bool:
+        return self._size() == self.size
+
+    def is_changed(self) -> bool:
+        """Something else is there by now: the file with other tags, most likely. It is its owner's."""
+        return self._size() not in (self.size, 0)
+
+    def _size(self) -> int:
         try:
-            return self.file.stat().st_size == self.size
+            return self.file.stat().st_size
         except (OSError, ValueError):
-            return False
+            return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,10 @@ class Holding:
     def local(self) -> Copy | None:
         """A copy in some library that is really there, whichever folder new songs go to by now."""
         return next((copy for copy in self.copies if copy.kind == "library" and copy.is_there()), None)
+
+    def changed(self) -> Copy | None:
+        """A copy in some library that its owner made into something else."""
+        return next((copy for copy in self.copies if copy.kind == "library" and copy.is_changed()), None)
 
     def result(self) -> dict[str, Any]:
         """What a finished download says, the same whether the song was fetched or was there already."""

@@ -234,6 +234,9 @@ def _keep_probe(tx: Tx, backend: int, found: dict[str, Any]) -> None:
 
 
 def _lost(found: Holding) -> Outcome:
+    if (changed := found.changed()) is not None:
+        text = f"{changed.file} was changed since it was downloaded; force-retry its download to have the original too"
+        return Fail(text, code="source_changed")
     where = next((str(copy.file) for copy in found.copies if copy.kind == "library"), "the library")
     return Fail(f"the file is not at {where} any more; download the song again", code="file_missing")
 
