@@ -58,7 +58,7 @@ class Folder:
 
     def settings(self, **keys: Any) -> Settings:
         known = {"folder_roots": (str(self.music),), "object_store": f"file://{self.archive}"}
-        return settings_for(self.library, **{**known, **keys})
+        return settings_for(keys.pop("library_root", self.library), **{**known, **keys})
 
     def put(self, path: str, content: bytes) -> Path:
         file = self.music / path
@@ -178,3 +178,28 @@ def test_words_of_a_twin_stand_beside_its_file_wherever_that_is(
     (file,) = audio_in(old)
     assert file.with_suffix(".txt").read_text() == "la la"
     assert audio_in(folder.library) == list(folder.library.rglob("*.txt")) == []
+
+
+@pytest.mark.parametrize("why", ["shared", "older root"])
+def test_after_a_forced_download_beside_a_rotten_copy_the_new_one_is_uploaded(
+    folder: Folder, store: Store, why: str
+) -> None:
+    folder.put("A/one.flac", ONE)
+    if why == "shared":
+        folder.put("A/two.flac", ONE)
+    folder.run("collect")
+    job = folder.run("sync-download")
+    (rotten,) = audio_in(folder.library)
+    rotten.write_bytes(ONE[:-1] + bytes([ONE[-1] ^ 1]))
+    keys = {"library_root": folder.home / "new"} if why == "older root" else {}
+    again = folder.run("download", **keys)
+    assert set(statuses_of(store, again, "download")) == {"skipped"}
+
+    force_retry(store, folder.settings(), folder.item(job if why == "shared" else again, "one"))
+
+    uploads = folder.run("upload", **keys)
+    assert status_of(store, uploads) == "completed"
+    assert [file.read_bytes() for file in audio_in(folder.archive)] == [ONE]
+    (sheet,) = (folder.home / ("library" if why == "shared" else "new")).glob("Playlists/*.m3u8")
+    listed = [line for line in sheet.read_text().splitlines() if not line.startswith("#")]
+    assert {(sheet.parent / line).read_bytes() for line in listed} == {ONE}

@@ -85,7 +85,13 @@ def _read(tx: Tx, playlist_id: int) -> Sheet:
     if row is None:
         raise NotFound(what="playlist", id=playlist_id)
     local = (
-        sa.select(file_locations.c.id, file_locations.c.asset_id, object_storage_backends.c.url, file_locations.c.path)
+        sa.select(
+            file_locations.c.id,
+            file_locations.c.asset_id,
+            file_locations.c.verified_at,
+            object_storage_backends.c.url,
+            file_locations.c.path,
+        )
         .join(object_storage_backends, object_storage_backends.c.id == file_locations.c.backend_id)
         .where(object_storage_backends.c.kind == "library", file_locations.c.missing_at.is_(None))
         .subquery("local")
@@ -104,7 +110,7 @@ def _read(tx: Tx, playlist_id: int) -> Sheet:
         .outerjoin(file_assets, file_assets.c.id == songs.c.asset_id)
         .outerjoin(local, local.c.asset_id == songs.c.asset_id)
         .where(playlist_songs.c.playlist_id == playlist_id, playlist_songs.c.removed_at.is_(None))
-        .order_by(playlist_songs.c.position, songs.c.id, local.c.id)
+        .order_by(playlist_songs.c.position, songs.c.id, local.c.verified_at.desc(), local.c.id)
     )
     entries = []
     for _, copies in itertools.groupby(tx.rows(query), key=lambda song: song["id"]):

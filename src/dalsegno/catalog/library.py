@@ -73,6 +73,8 @@ class Holding:
         return {"song": self.song["id"], "sha256": self.sha256, "size": self.size}
 
 
+LATEST = (file_locations.c.verified_at.desc(), file_locations.c.id)
+"""The copy that was checked last is the best one: an older one may have rotted since."""
 _HOLDING = (
     sa.select(
         songs,
@@ -90,7 +92,7 @@ _HOLDING = (
     )
     .outerjoin(backends, backends.c.id == file_locations.c.backend_id)
     .where(songs.c.id == sa.bindparam("wanted"))
-    .order_by(file_locations.c.id)
+    .order_by(*LATEST)
 )
 _SAME = (
     sa.select(backends.c.kind, backends.c.url, file_locations.c.path, file_locations.c.backend_id,
@@ -99,7 +101,7 @@ _SAME = (
     .join(backends, backends.c.id == file_locations.c.backend_id)
     .where(file_assets.c.sha256 == sa.bindparam("wanted"), backends.c.kind == sa.literal_column("'library'"),
            file_locations.c.missing_at.is_(None))
-    .order_by(file_locations.c.id)
+    .order_by(*LATEST)
 )  # fmt: skip
 
 
