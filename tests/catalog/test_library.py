@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from dalsegno import Store
 from dalsegno.catalog.download import described
 from dalsegno.catalog.library import Filed, file_songs
-from dalsegno.catalog.schema import file_assets, playlist_pools, pool_playlists
+from dalsegno.catalog.schema import file_assets, file_locations, playlist_pools, playlists, pool_playlists
+from dalsegno.catalog.status import list_playlists, playlist_detail
 from dalsegno.settings import Settings
 from dalsegno.sources.folder import Folders
 from tests import audio
@@ -203,3 +204,54 @@ def test_after_a_forced_download_beside_a_rotten_copy_the_new_one_is_uploaded(
     (sheet,) = (folder.home / ("library" if why == "shared" else "new")).glob("Playlists/*.m3u8")
     listed = [line for line in sheet.read_text().splitlines() if not line.startswith("#")]
     assert {(sheet.parent / line).read_bytes() for line in listed} == {ONE}
+
+
+# --- failures that a later run answers ------------------------------------------------------------
+
+
+def standing_of(store: Store, name: str) -> tuple[str, str]:
+    (row,) = every(store, sa.select(playlists.c.id).where(playlists.c.name == name))
+    line = store.read(lambda tx: playlist_detail(tx, row["id"]))
+    listed = store.read(lambda tx: list_playlists(tx, status=line.status))
+    assert row["id"] in [each.id for each in listed.lines]
+    return line.status, line.because
+
+
+def test_a_song_that_is_found_whole_answers_a_failed_download(folder: Folder, store: Store) -> None:
+    origin = folder.put("A/one.flac", ONE)
+    folder.put("A/two.flac", TWO)
+    job = folder.run()
+    content = origin.read_bytes()
+    origin.unlink()
+    force_retry(store, folder.settings(), folder.item(job, "one"))
+    assert standing_of(store, "A")[0] == "error"
+    assert statuses_of(store, folder.run("download"), "download") == {"skipped": 2}
+    assert standing_of(store, "A") == ("complete", "all 2 songs downloaded")
+    before = places_checked(store)
+    assert statuses_of(store, folder.run("download"), "download") == {"skipped": 2}
+    assert places_checked(store) == before
+
+    force_retry(store, folder.settings(), folder.item(job, "one"))
+    (file,) = (path for path in audio_in(folder.library) if path.read_bytes() == content)
+    file.write_bytes(bytes(len(content)))
+    assert statuses_of(store, folder.run("download"), "download") == {"skipped": 2}
+    assert standing_of(store, "A")[0] == "error"
+
+
+def test_a_song_that_is_found_in_the_store_answers_a_failed_upload(folder: Folder, store: Store) -> None:
+    folder.put("A/one.flac", ONE)
+    job = folder.run()
+    (file,) = audio_in(folder.library)
+    file.rename(folder.home / "away.flac")
+    force_retry(store, folder.settings(), folder.item(job, "one", "upload"))
+    assert standing_of(store, "A")[0] == "error"
+    (folder.home / "away.flac").rename(file)
+
+    assert statuses_of(store, folder.run("upload"), "upload") == {"skipped": 1}
+
+    assert standing_of(store, "A")[0] == "complete"
+
+
+def places_checked(store: Store) -> list[Any]:
+    query = sa.select(file_locations.c.path, file_locations.c.verified_at).order_by(file_locations.c.id)
+    return [tuple(row.values()) for row in every(store, query)]

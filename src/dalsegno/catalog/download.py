@@ -22,13 +22,24 @@ from dalsegno.catalog.audio import NotAudio
 from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
 from dalsegno.catalog.leftovers import part_key
-from dalsegno.catalog.library import Copy, Filed, Holding, file_songs, look, same_content, songs_in, songs_sharing
+from dalsegno.catalog.library import (
+    Copy,
+    Filed,
+    Holding,
+    confirm_locations,
+    file_songs,
+    look,
+    same_content,
+    songs_in,
+    songs_sharing,
+)
 from dalsegno.catalog.part import Part, PartBusy, clear, cover_path, discard, read_receipt
 from dalsegno.catalog.passages import is_gibberish, passage
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
 from dalsegno.catalog.scope import check_names, parse_scope
 from dalsegno.catalog.shelf import Shelf
+from dalsegno.catalog.suspects import Suspects
 from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.turns import Turns
 from dalsegno.catalog.upsert import known_as, track_of
@@ -416,6 +427,7 @@ class Download:
     def __init__(self, catalog: Catalog, downloader: CatalogDownloader | None = None) -> None:
         self._catalog = catalog
         self._downloader = downloader or CatalogDownloader(catalog)
+        self._suspects = Suspects(catalog.store)
 
     def service(self) -> Service:
         phases = [Phase("resolve", self.resolve), Phase("download", self.download, transfers=True)]
@@ -443,8 +455,8 @@ class Download:
         try:
             self._catalog.catch_up(root)
             if not item.forced:
-                if found.local() is not None:
-                    return self._there(item, found, root)
+                if (here := found.local()) is not None:
+                    return self._there(item, found, here, root)
                 if (filed := downloader.adopt(found, root)) is not None:
                     item.log.info("%s was finished before, at %s", display_text(found.song), filed.path)
                     return self._done(item, root, filed)
@@ -511,7 +523,10 @@ class Download:
         self._keep_candidates(item, resolved.song_id, kept)
         return outcome
 
-    def _there(self, item: Item, found: Holding, root: Path) -> Skip:
+    def _there(self, item: Item, found: Holding, here: Copy, root: Path) -> Skip:
+        """Where a download of it failed and nothing answered that, a closer look does."""
+        if item in self._suspects and here.is_whole(found.sha256):
+            item.record(confirm_locations, (here.backend_id, here.path, self._catalog.store.clock.now()))
         item.afterwards(lambda: self._catalog.exporter.nudge(found.song["id"], root))
         return Skip("it is in the library already", found.result())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,6 +40,14 @@ class Copy(NamedTuple):
 
     def is_there(self) -> bool:
         return self._size() == self.size
+
+    def is_whole(self, sha256: str | None) -> bool:
+        """Read to the end."""
+        try:
+            with self.file.open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest() == sha256
+        except (OSError, ValueError):
+            return False
 
     def is_changed(self) -> bool:
         """Something else is there by now: the file with other tags, most likely. It is its owner's."""
@@ -250,10 +259,10 @@ def put_locations(conn: sa.Connection, rows: Sequence[Placed]) -> None:
     conn.execute(_put_location(conn.dialect.name), values)
 
 
-def lose_locations(conn: sa.Connection, places: Sequence[tuple[int, str]], now: datetime) -> None:
-    """Files that were looked for and not found."""
-    lost = sa.update(file_locations).where(
+def confirm_locations(conn: sa.Connection, rows: Sequence[tuple[int, str, datetime]]) -> None:
+    """Files that were looked at once more, and are whole: by backend and path, and when."""
+    seen = sa.update(file_locations).where(
         file_locations.c.backend_id == sa.bindparam("backend"), file_locations.c.path == sa.bindparam("place")
     )
-    if places:
-        conn.execute(lost.values(missing_at=now), [{"backend": backend, "place": path} for backend, path in places])
+    values = [{"backend": backend, "place": path, "at": at} for backend, path, at in rows]
+    conn.execute(seen.values(verified_at=sa.bindparam("at", type_=file_locations.c.verified_at.type)), values)

@@ -77,6 +77,20 @@ def uploaded_at(asset_id: Column, backend_id: int | None) -> Column:
     )
 
 
+def verified_at(asset_id: Column) -> Column:
+    """When a file was last seen in a library."""
+    libraries = sa.select(object_storage_backends.c.id).where(object_storage_backends.c.kind == "library")
+    return (
+        sa.select(sa.func.max(file_locations.c.verified_at))
+        .where(
+            file_locations.c.asset_id == asset_id,
+            file_locations.c.missing_at.is_(None),
+            file_locations.c.backend_id.in_(libraries),
+        )
+        .scalar_subquery()
+    )
+
+
 def gone(song: sa.FromClause) -> Condition:
     """Missing upstream before we had its file: there is nothing to be done for it, so nothing is left to do."""
     return sa.and_(song.c.missing_at.is_not(None), song.c.downloaded_at.is_(None))
@@ -88,7 +102,11 @@ def unanswered(song: sa.FromClause, uploaded: Column) -> Condition:
         items.c.error_code.is_not(None),
         items.c.status == ItemStatus.FAILED,
         sa.or_(
-            sa.and_(stages.c.service == DOWNLOAD, _not_since(song.c.downloaded_at)),
+            sa.and_(
+                stages.c.service == DOWNLOAD,
+                _not_since(song.c.downloaded_at),
+                _not_since(verified_at(song.c.asset_id)),  # a later run found that the file is there and whole
+            ),
             sa.and_(stages.c.service == UPLOAD, _not_since(uploaded)),
         ),
     )
@@ -127,6 +145,7 @@ def members(page: sa.FromClause, backend_id: int | None) -> sa.CTE:
         sa.select(
             page.c.id.label("playlist_id"),
             songs.c.id.label("song_id"),
+            songs.c.asset_id,
             songs.c.downloaded_at,
             songs.c.missing_at,
             uploaded_at(songs.c.asset_id, backend_id).label("uploaded_at"),
@@ -155,6 +174,21 @@ def failures(song: sa.CTE) -> sa.CTE:
         .join(stages, stages.c.id == items.c.stage_id)
         .where(song.c.suspect.between(1, MOST), unanswered(song, song.c.uploaded_at))
         .cte("failures")
+    )
+
+
+def unanswered_keys(service: str) -> sa.Select[Any]:
+    """The keys of songs that this service owes something. By the index of failures, not by walking stages."""
+    return (
+        sa.select(items.c.key)
+        .distinct()
+        .join(stages, stages.c.id == items.c.stage_id)
+        .join(songs, songs.c.id == number_in("song", items.c.key))
+        .where(
+            items.c.key.between("song:", "song;"),
+            stages.c.service == service,
+            unanswered(songs, uploaded_at(songs.c.asset_id, None)),
+        )
     )
 
 

@@ -15,6 +15,7 @@ from dalsegno.catalog.library import Holding, Placed, asset_ids, is_listed, look
 from dalsegno.catalog.schema import file_assets, file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import check_names, parse_scope
+from dalsegno.catalog.suspects import Suspects
 from dalsegno.catalog.turns import Turns
 from dalsegno.engine.service import Service
 from dalsegno.errors import InputInvalid
@@ -51,6 +52,7 @@ class Upload:
         self._probed: set[int] = set()
         self._probing = threading.Lock()
         self._turns = Turns()
+        self._suspects = Suspects(catalog.store)
 
     def service(self) -> Service:
         return Service("upload", self.upload, workers=self._catalog.settings.upload_workers, planner=self.plan)
@@ -82,9 +84,9 @@ class Upload:
         if found is None or found.sha256 is None:
             return Fail(f"song {number} has no file; download it first", code="not_downloaded")
         there = next((copy for copy in found.copies if copy.backend_id == backend), None)
-        if there is not None and not item.forced:
+        local = found.local() if there is None or item.forced or item in self._suspects else None
+        if there is not None and not item.forced and local is None:
             return Skip("it is there already", _result(found, there.path))
-        local = found.local()
         if local is None:
             return _lost(found)
         item.progress(text=f"{found.song['artist']} - {found.song['title']}".strip(" -"))

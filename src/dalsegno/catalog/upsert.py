@@ -64,7 +64,7 @@ def own_snapshot(row: Row) -> dict[str, Any]:
 
 def _fitting(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
     """A source's row as every column and index takes it."""
-    fit = clean(row)
+    fit: dict[str, Any] = clean(row)
     key = known_as(fit["remote_id"])
     if key != fit["remote_id"]:
         fit |= {"remote_id": key, "snapshot": {**(fit["snapshot"] or {}), LONG_ID: fit["remote_id"]}}
