@@ -108,10 +108,9 @@ class Exporter:
             except Exception as error:  # the others are none the worse for it
                 failed[number] = error
         self._again(set(), set(failed))
-        if failed.keys() - self._failing:
-            number, error = next((each, failed[each]) for each in failed if each not in self._failing)
-            logger.warning("%d playlists could not be exported, and are tried again; playlist %d: %s", len(failed),
-                           number, error)  # fmt: skip
+        if new := failed.keys() - self._failing:
+            text = "%d playlists could not be exported, and are tried again; playlist %d: %s"
+            logger.warning(text, len(failed), min(new), failed[min(new)])
         self._failing = (self._failing - ids) | failed.keys()
 
     def _again(self, moved: set[int], lists: set[int]) -> None:
