@@ -365,13 +365,23 @@ def _masked(value: Any) -> Any:
             return value
 
 
+def frozen_form(settings: Settings, key: str, value: Any) -> tuple[Any, bool]:
+    """A value as a snapshot keeps it, and whether these settings give it back from there."""
+    kept = _masked(value)
+    plain = list(value) if isinstance(value, tuple) else value
+    return kept, kept == plain or _unmasked(kept, getattr(settings, key.lower())) == plain
+
+
 def _unmasked(kept: Any, live: Any) -> Any:
     """What a masked value stands for, where the settings in force still have it."""
     match kept:
         case dict():
             return {name: (live or {}).get(name, "") for name in kept}
         case list():
-            known = {masked_url(each): each for each in live or ()}
-            return [known.get(each, each) for each in kept]
+            known: dict[str, list[str]] = {}
+            for each in reversed(live or ()):
+                known.setdefault(masked_url(each), []).append(each)
+            # Those that differ only in what is masked are told apart by their order.
+            return [known[each].pop() if known.get(each) else each for each in kept]
         case _:
             return live if isinstance(live, str) and masked_url(live) == kept else kept

@@ -190,6 +190,9 @@ def test_a_pause_says_its_zone_and_nothing_unknown(desk: Desk) -> None:
         assert says in problem(desk.http.post(f"/api/jobs/{job_id}/pause", json=body), 422, "input_invalid")["detail"]
     body = {"overrides": {"LIBRARY_ROOT": "a\x00b"}}
     problem(desk.http.post(f"/api/jobs/{job_id}/resume", json=body), 422, "input_invalid")
+    for key, says in (("LIBARY_ROOT", 'Did you mean "LIBRARY_ROOT"?'), ("S3_SECRET_KEY", "dalsegno.env")):
+        answer = desk.http.post(f"/api/jobs/{job_id}/resume", json={"overrides": {key: "/mnt"}})
+        assert says in problem(answer, 422, "input_invalid")["detail"]
 
 
 def test_items_are_paged_in_their_order(desk: Desk, songs: Songs) -> None:

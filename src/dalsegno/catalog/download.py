@@ -62,6 +62,7 @@ AUDIO: dict[str, Any] = {
 }
 """What is written down about a file, and what stands there while nothing is known."""
 COVER_MAX = 10_000_000
+SNAPSHOTS = 64
 
 
 @dataclass(slots=True)
@@ -248,10 +249,10 @@ class CatalogDownloader:
         resolved.resolution = replace(again.resolution, candidates=(*kept, *again.resolution.candidates))
 
     def _fetch(self, resolved: ResolvedDownload, watch: Watch, platform: str, remote_id: str) -> Filed:
-        root, media = resolved.library_root, resolved.media
+        root = resolved.library_root
         values = self._catalog.values(resolved.snapshot)
         keep_free = int(values.get("MIN_FREE_SPACE") or 0)
-        space.room_for(root, media.size, keep_free)
+        space.room_for(root, None, keep_free)  # for the song itself it is asked once its part is known
         self._catalog.backend("library", str(root))  # so that what is left here is found, wherever the song ends up
         key = part_key(resolved.song_id)
         with Part.open(root, key, source=platform, remote_id=remote_id) as part:
@@ -428,6 +429,7 @@ class Download:
         self._catalog = catalog
         self._downloader = downloader or CatalogDownloader(catalog)
         self._suspects = Suspects(catalog.store)
+        self._merged: dict[tuple[int, tuple[str, ...]], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
     def service(self) -> Service:
         phases = [Phase("resolve", self.resolve), Phase("download", self.download, transfers=True)]
@@ -463,9 +465,7 @@ class Download:
                 if found.changed() is not None:
                     return Skip("it was changed since it was downloaded", found.result())
             space.room_for(root, None, int(item.snapshot.get("MIN_FREE_SPACE") or 0))
-            wanted = item.stage.options.get("download_sources")
-            snapshot = {**item.snapshot, "DOWNLOAD_SOURCES": wanted} if wanted else item.snapshot
-            return downloader.resolve(found, snapshot, watch, {})
+            return downloader.resolve(found, self._snapshot(item), watch, {})
         except space.DiskFull as error:
             return _full(error)
         except Unresolved as error:
@@ -478,6 +478,19 @@ class Download:
             return _unwritable(error, root)
         except Exception as error:
             return trouble(error, doing)
+
+    def _snapshot(self, item: Item) -> Mapping[str, Any]:
+        """The job's, with the sources it was asked to use: one object for all items of a stage, as the job's own is."""
+        wanted = item.stage.options.get("download_sources")
+        if not wanted:
+            return item.snapshot
+        key = (id(item.snapshot), tuple(wanted))
+        known = self._merged.get(key)
+        if known is None or known[0] is not item.snapshot:
+            while len(self._merged) >= SNAPSHOTS:
+                self._merged.pop(next(iter(self._merged)), None)
+            known = self._merged[key] = (item.snapshot, {**item.snapshot, "DOWNLOAD_SOURCES": list(wanted)})
+        return known[1]
 
     def download(self, item: Item, resolved: ResolvedDownload) -> Any:
         root = resolved.library_root

@@ -8,9 +8,11 @@ from typing import Any
 from dalsegno.catalog.names import check_template
 from dalsegno.catalog.scope import Scope, parse_scope
 from dalsegno.engine.submit import Submitted, submit
-from dalsegno.errors import WorkflowUnknown
+from dalsegno.errors import InputInvalid, WorkflowUnknown
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Lane, Step, Workflow
+from dalsegno.objects.errors import StoreRefused
+from dalsegno.objects.opening import open_store
 from dalsegno.settings import Settings
 from dalsegno.sources.registry import Config, Sources
 from dalsegno.store.store import Store
@@ -94,6 +96,11 @@ def check(settings: Settings, scope: Any, download_sources: list[str]) -> Scope:
     """The scope, or an error that names what no configuration here can mean."""
     found = parse_scope(scope)
     check_template(settings.name_template)
+    if settings.object_store:
+        try:
+            open_store(settings.object_store, {"S3_ENDPOINT": settings.s3_endpoint}).close()
+        except StoreRefused as error:
+            raise InputInvalid(problem=str(error)) from None
     sources = Sources(Config(settings.thawed(settings.snapshot())))
     sources.check([*settings.sources, *settings.download_sources, *download_sources, *found.sources])
     return found

@@ -160,8 +160,8 @@ class Upload:
         if ours is None or found is None:
             return False
         if found.sha256 is not None:
-            return found.sha256 == ours["sha256"]
-        return found.etag is not None and (found.etag, found.size) == (ours["etag"], ours["size_bytes"])
+            return bool(found.sha256 == ours["sha256"])
+        return found.etag is not None and bool((found.etag, found.size) == (ours["etag"], ours["size_bytes"]))
 
     def _probe(self, target: ObjectStore, backend: int) -> None:
         """Once a process: what the store can do, and that we may write there at all."""

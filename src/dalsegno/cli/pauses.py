@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -104,7 +104,7 @@ def resume(
         done = f"{_named(job_id, stage)} goes on"
         ask_for(desk, "resume_stage", done, wait, job_id=job_id, payload={"stage": stage})
     else:
-        payload = {"overrides": changed} if changed else None
+        payload = {"overrides": _checked(desk, job_id, changed)} if changed else None
         done = f"{_named(job_id, None)} goes on"
         ask_for(desk, "resume", done, wait, tell_holds=True, job_id=job_id, payload=payload)
 
@@ -132,6 +132,17 @@ def holds(desk: Desk) -> None:
         console.print(table(("what", "status", "why", "by", "since", "until", "goes on with"), rows))
 
     desk.answer(lines, show)
+
+
+def _checked(desk: Desk, job_id: int | None, changed: dict[str, Any]) -> dict[str, Any]:
+    """Relative paths are the caller's."""
+    from pathlib import Path
+
+    from dalsegno.catalog.overrides import checked
+
+    assert job_id is not None
+    with desk.store() as store:
+        return checked(store, desk.settings, job_id, changed, base=Path.cwd())
 
 
 # --- the target -----------------------------------------------------------------------------------

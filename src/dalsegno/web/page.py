@@ -21,7 +21,7 @@ from dalsegno.model.states import CommandStatus
 from dalsegno.store.store import Store
 from dalsegno.version import VERSION
 from dalsegno.web.api.commands import look_up
-from dalsegno.web.api.jobs import ask, start
+from dalsegno.web.api.jobs import ask, overriding, start
 from dalsegno.web.api.models import Command, NewJob
 from dalsegno.web.api.parameters import Number
 from dalsegno.web.board import read_board
@@ -83,7 +83,11 @@ def pause(here: Here, job_id: Number, form: Form) -> Response:
 @router.post("/jobs/{job_id}/resume")
 def resume(here: Here, job_id: Number, form: Form) -> Response:
     root = form.get("library_root", "").strip()
-    return _command(here, "resume", job_id, {"overrides": {"LIBRARY_ROOT": root}} if root else {})
+    try:
+        payload = overriding(here, job_id, {"LIBRARY_ROOT": root} if root else {})
+    except DalSegnoError as error:
+        return _page(here, job_id, error)
+    return _command(here, "resume", job_id, payload)
 
 
 def _command(here: Room, kind: str, job_id: int, payload: dict[str, Any]) -> Response:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
 
+from dalsegno.catalog.overrides import checked
 from dalsegno.catalog.templates import order
 from dalsegno.engine.commander import request
 from dalsegno.engine.submit import to_json
@@ -18,7 +19,7 @@ from dalsegno.model.states import ItemStatus, JobStatus
 from dalsegno.store.store import Store, Tx
 from dalsegno.web.api.models import Command, Item, Items, Job, JobInFull, Jobs, Name, NewJob, Pause, Resume
 from dalsegno.web.api.parameters import Choice, Cursor, Limit, Number, chosen, place
-from dalsegno.web.room import Here
+from dalsegno.web.room import Here, Room
 
 router = APIRouter(tags=["jobs"])
 
@@ -72,8 +73,7 @@ def pause_job(here: Here, job_id: Number, asked: Annotated[Pause | None, Body()]
 def resume_job(here: Here, job_id: Number, asked: Annotated[Resume | None, Body()] = None) -> Command:
     """Go on from the mark, with what was interrupted first."""
     asked = asked or Resume()
-    payload = {"overrides": asked.overrides} if asked.overrides else {}
-    return ask(here.store, "resume", job_id, payload, asked.requested_by)
+    return ask(here.store, "resume", job_id, overriding(here, job_id, asked.overrides), asked.requested_by)
 
 
 @router.get("/jobs/{job_id}/items")
@@ -111,6 +111,11 @@ def start(here: Here, new: NewJob) -> int:
         ).job_id
     except WorkflowUnknown as error:
         raise TemplateUnknown(**error.details) from None
+
+
+def overriding(here: Room, job_id: int, overrides: dict[str, Any]) -> dict[str, Any]:
+    """What a resume says, its settings checked."""
+    return {"overrides": checked(here.store, here.settings, job_id, overrides)} if overrides else {}
 
 
 def ask(store: Store, kind: str, job_id: int, payload: dict[str, Any], by: str) -> Command:
