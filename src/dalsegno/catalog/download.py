@@ -33,7 +33,7 @@ from dalsegno.catalog.library import (
     songs_in,
     songs_sharing,
 )
-from dalsegno.catalog.part import Part, PartBusy, clear, cover_path, discard, read_receipt
+from dalsegno.catalog.part import Part, PartBusy, clear, clear_landed, cover_path, discard, read_receipt
 from dalsegno.catalog.passages import is_gibberish, passage
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
@@ -367,7 +367,9 @@ class CatalogDownloader:
         """It is written down: nothing else needs to remember it."""
         self._catalog.landed.pop(filed.sha256, None)
         key = part_key(filed.song_id)
-        for place in {root, *self._catalog.library_roots()}:
+        with suppress(OSError):
+            clear_landed(root, key)
+        for place in self._catalog.library_roots() - {root}:
             with suppress(OSError):
                 clear(place, key)
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from dalsegno.catalog.schema import file_assets, file_locations, playlist_songs, songs
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import Scope, of_songs
-from dalsegno.catalog.upsert import AT_ONCE
+from dalsegno.store.bulk import run_many
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -186,11 +186,12 @@ class Filed(NamedTuple):
     at: datetime
 
 
+_ASSET = sa.select(file_assets.c.id).where(file_assets.c.sha256 == sa.bindparam("asset")).scalar_subquery()
 _FILED = (
     sa.update(songs)
     .where(songs.c.id == sa.bindparam("song"))
-    .values(asset_id=sa.bindparam("asset"), downloaded_at=sa.bindparam("now", type_=songs.c.downloaded_at.type),
-            found_on=sa.bindparam("via"), found_id=sa.bindparam("via_id"), missing_at=None)
+    .values(asset_id=_ASSET, downloaded_at=sa.bindparam("now", type_=songs.c.downloaded_at.type),
+            found_on=sa.bindparam("via"), found_id=sa.bindparam("via_id"), missing_at=sa.null())
 )  # fmt: skip
 
 
@@ -200,11 +201,10 @@ def file_songs(conn: sa.Connection, rows: Sequence[Filed]) -> None:
     for row in rows:  # a song that found its file there knows nothing of it
         if row.audio.get("format") or row.sha256 not in assets:
             assets[row.sha256] = {"sha256": row.sha256, "size_bytes": row.size, "created_at": row.at, **row.audio}
-    conn.execute(_put_asset(conn.dialect.name, tuple(rows[0].audio)), list(assets.values()))
-    ids = asset_ids(conn, list(assets))
-    put_locations(conn, [(ids[row.sha256], row.backend_id, row.path, row.size, None, row.at) for row in rows])
-    conn.execute(_FILED, [{"song": row.song_id, "asset": ids[row.sha256], "now": row.at, "via": row.found_on,
-                           "via_id": row.found_id} for row in rows])  # fmt: skip
+    run_many(conn, _put_asset(conn.dialect.name, tuple(rows[0].audio)), list(assets.values()))
+    put_locations(conn, [Placed(row.sha256, row.backend_id, row.path, row.size, None, row.at) for row in rows])
+    run_many(conn, _FILED, [{"song": row.song_id, "asset": row.sha256, "now": row.at, "via": row.found_on,
+                             "via_id": row.found_id} for row in rows])  # fmt: skip
 
 
 @cache
@@ -222,41 +222,34 @@ def _put_asset(dialect: str, described: tuple[str, ...]) -> sa.Insert:
     )
 
 
-def asset_ids(conn: sa.Connection, checksums: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for start in range(0, len(checksums), AT_ONCE):
-        query = sa.select(file_assets.c.sha256, file_assets.c.id).where(
-            file_assets.c.sha256.in_(checksums[start : start + AT_ONCE])
-        )
-        found.update((sha256, number) for sha256, number in conn.execute(query))
-    return found
+class Placed(NamedTuple):
+    """A file that is somewhere now."""
 
-
-Placed = tuple[int, int, str, int, str | None, datetime]
-"""Asset, backend, path, size, ETag, when."""
+    asset: str
+    """Its SHA-256."""
+    backend_id: int
+    path: str
+    size_bytes: int
+    etag: str | None
+    at: datetime
 
 
 @cache
 def _put_location(dialect: str) -> sa.Insert:
     insert = (sqlite.insert if dialect == "sqlite" else postgresql.insert)(file_locations)
-    names = ("asset_id", "backend_id", "path", "size_bytes", "etag", "created_at", "verified_at")
-    new = insert.excluded
-    return insert.values({name: sa.bindparam(name) for name in names}).on_conflict_do_update(
+    new, at = insert.excluded, sa.bindparam("at", type_=file_locations.c.created_at.type)
+    values: dict[str, Any] = {name: sa.bindparam(name) for name in ("backend_id", "path", "size_bytes", "etag")}
+    return insert.values(**values, asset_id=_ASSET, created_at=at, verified_at=at).on_conflict_do_update(
         index_elements=["backend_id", "path"],
         set_={"asset_id": new.asset_id, "size_bytes": new.size_bytes, "etag": new.etag,
-              "verified_at": new.verified_at, "missing_at": None},
+              "verified_at": new.verified_at, "missing_at": sa.null()},
     )  # fmt: skip
 
 
 def put_locations(conn: sa.Connection, rows: Sequence[Placed]) -> None:
     """Where files are now. A path that another file had is this one's."""
-    by_place = {(row[1], row[2]): row for row in rows}
-    values = [
-        {"asset_id": asset, "backend_id": backend, "path": path, "size_bytes": size, "etag": etag, "created_at": at,
-         "verified_at": at}
-        for asset, backend, path, size, etag, at in by_place.values()
-    ]  # fmt: skip
-    conn.execute(_put_location(conn.dialect.name), values)
+    by_place = {(row.backend_id, row.path): row._asdict() for row in rows}
+    run_many(conn, _put_location(conn.dialect.name), list(by_place.values()))
 
 
 def confirm_locations(conn: sa.Connection, rows: Sequence[tuple[int, str, datetime]]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import PurePosixPath
 from string import Formatter
 
@@ -56,6 +57,7 @@ def legal(text: str, room: int = PART_MAX) -> str:
     return kept if len(kept.encode()) <= room else _cut(kept, room)
 
 
+@lru_cache(16)
 def _parse(template: str) -> list[list[tuple[str, str | None]]]:
     """Folders and name, each as pieces of text and the field after it."""
     try:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 from dalsegno.catalog import durable
 
 STAGING = ".dalsegno"
+COVER = ".cover"
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
@@ -169,10 +170,12 @@ def note_path(root: Path, key: str) -> Path:
 
 def cover_path(root: Path, key: str) -> Path:
     """Its cover, until the song is in place: whoever adopts it does not ask its source for anything."""
-    return Path(root, STAGING, f"{_checked(key)}.cover")
+    return Path(root, STAGING, f"{_checked(key)}{COVER}")
 
 
 def read_receipt(root: Path, key: str) -> Receipt | None:
+    if not os.path.lexists(f"{root}/{STAGING}/{_checked(key)}.json"):
+        return None
     _, values = _read(note_path(root, key))
     return values if isinstance(values, Receipt) else None
 
@@ -194,6 +197,14 @@ def clear(root: Path, key: str) -> None:
     for path in (part_path(root, key), cover_path(root, key), durable.beside(note), note):
         with suppress(FileNotFoundError):
             path.unlink()
+
+
+def clear_landed(root: Path, key: str) -> None:
+    """The same for a song that landed in this run: its cover and its receipt are all there is."""
+    stem = f"{root}/{STAGING}/{_checked(key)}"  # for every song, and Path takes its time
+    for suffix in (COVER, ".json"):
+        with suppress(FileNotFoundError):
+            os.unlink(stem + suffix)  # noqa: PTH108
 
 
 def origin_of(url: str, secrets: tuple[str, ...] = ()) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -16,12 +17,16 @@ FOLDERS_MAX = 256
 """How many are kept in mind."""
 
 
+AGAIN = 1.0
+"""Seconds before a folder that changes is read again: whoever is faster than that is met when the file is put there."""
+
+
 class Shelf:
     """One for a library and process, shared by its threads. Reads a folder again only when it has changed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._seen: OrderedDict[Path, tuple[int, dict[str, str]]] = OrderedDict()
+        self._seen: OrderedDict[Path, tuple[int, dict[str, str], float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def folder(self, parts: tuple[str, ...]) -> PurePosixPath:
@@ -47,7 +52,7 @@ class Shelf:
             seen = self._seen.get(folder)
             if seen is not None:
                 seen[1][_same(name)] = name
-                self._seen[folder] = (folder.stat().st_mtime_ns, seen[1])
+                self._seen[folder] = (folder.stat().st_mtime_ns, seen[1], seen[2])
 
     def _step(self, parent: Path, part: str) -> str:
         name, number = part, 1
@@ -71,8 +76,10 @@ class Shelf:
             except FileNotFoundError:
                 return None
             seen = self._seen.get(folder)
-            if seen is None or seen[0] != changed:
-                seen = (changed, {_same(entry.name): entry.name for entry in os.scandir(folder)})
+            now = time.monotonic()
+            # While ten workers fill one folder it changes all the time, mostly by ourselves.
+            if seen is None or (seen[0] != changed and now - seen[2] > AGAIN):
+                seen = (changed, {_same(entry.name): entry.name for entry in os.scandir(folder)}, now)
                 self._seen[folder] = seen
                 while len(self._seen) > FOLDERS_MAX:
                     self._seen.popitem(last=False)

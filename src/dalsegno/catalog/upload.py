@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.catalog.library import Holding, Placed, asset_ids, is_listed, look, put_locations, songs_in
+from dalsegno.catalog.library import Holding, Placed, is_listed, look, put_locations, songs_in
 from dalsegno.catalog.schema import file_assets, file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import check_names, parse_scope
@@ -105,8 +105,8 @@ class Upload:
         except OSError as error:
             return Retry(f"{local.path} cannot be read: {error.strerror}", code="unreadable")
         assert found.size is not None
-        row = (found.sha256, backend, path, found.size, put.stored.etag, self._catalog.store.clock.now())
-        item.record(_record, row)
+        placed = Placed(found.sha256, backend, path, found.size, put.stored.etag, self._catalog.store.clock.now())
+        item.record(put_locations, placed)
         item.log.info("%s %s as %s", "found" if put.skipped else "uploaded", local.path, path)
         return Skip("the same content is there", _result(found, path)) if put.skipped else _result(found, path)
 
@@ -212,12 +212,6 @@ class Remembered:
 
 def _result(found: Holding, path: str) -> dict[str, Any]:
     return {**found.result(), "path": path}
-
-
-def _record(conn: sa.Connection, rows: list[tuple[str, int, str, int, str | None, Any]]) -> None:
-    ids = asset_ids(conn, [row[0] for row in rows])
-    placed: list[Placed] = [(ids[row[0]], *row[1:]) for row in rows]
-    put_locations(conn, placed)
 
 
 def _outlived(tx: Tx, backend: int, path: str) -> sa.RowMapping | None:

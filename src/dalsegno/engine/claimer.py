@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,11 @@ MOST_UNSETTLED = 4000
 """Back-pressure: with this many outcomes not yet written, nothing new is claimed."""
 
 
+DRY = 0.25
+"""Seconds for which a service that had nothing to claim is not asked again unless told: whoever wakes the claimer is
+mostly another one."""
+
+
 class Claimer(Looper):
     name = "claimer"
 
@@ -52,6 +58,7 @@ class Claimer(Looper):
         self._look_for_closed = False
         self._looked_at = 0.0
         self._uncertain = False
+        self._dry: dict[str, float] = {}
         self._clock = store.clock
         self.draining = False
 
@@ -71,11 +78,23 @@ class Claimer(Looper):
             return None
         more = False
         self._patience = self.interval
-        for pool in self._pools.values():
+        now = time.monotonic()
+        for name, pool in self._pools.items():
             if self._settler.unsettled() > MOST_UNSETTLED:
                 return 0.005
+            if (rest := self._dry.get(name, 0.0) - now) > 0:
+                self._patience = min(self._patience, rest)
+                continue
             more |= self._claim(pool)
         return 0 if more else self._patience
+
+    def told(self, service: str | None = None) -> None:
+        """There is work for it; for any of them."""
+        if service is None:
+            self._dry.clear()
+        else:
+            self._dry.pop(service, None)
+        self.wake()
 
     def _claim(self, pool: Pool) -> bool:
         """Feed one pool; True when there may be more for it right away."""
@@ -89,6 +108,7 @@ class Claimer(Looper):
             self._uncertain = True  # the commit may have happened: find out before claiming again
             raise
         if not claimed:
+            self._dry[pool.service.name] = time.monotonic() + DRY
             return False
         self._infos |= infos
         work = [self._item(row) for row in claimed]

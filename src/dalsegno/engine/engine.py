@@ -218,19 +218,20 @@ class Engine:
                     self._commander.wake()
                 case "closed":
                     self._flow.changed()
+                    self._claimer.told()
                     self._claimer.closed()
                 case "flow":
                     self._flow.moved()
                     self._usher.wake()
-                    self._claimer.wake()
+                    self._claimer.told()
                 case "plan":
                     self._planner.wake()
                 case "work":
-                    self._claimer.wake()
+                    self._claimer.told()
                 case _ if topic.startswith("lane:"):
                     self._scheduler.told(topic[5:])
                 case _ if topic.startswith("work:") and topic[5:] in self.services:
-                    self._claimer.wake()
+                    self._claimer.told(topic[5:])
 
     def _died(self) -> None:
         """Another node declared this process dead: its leases are gone, so nothing in hand may count."""

@@ -79,6 +79,8 @@ class Pool:
         target = self.service.workers + ahead
         self._low = max(1, target // 2)
         self._asked = False
+        if len(self.waiting) > self._low:  # many at a time, not one by one
+            return 0
         return max(0, target - len(self.waiting) - len(self.running))
 
     def unentered(self) -> int:

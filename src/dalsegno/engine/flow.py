@@ -80,11 +80,11 @@ _KNOWN = sa.select(
 
 _name: sa.BindParameter[str] = sa.bindparam("name")
 _GUARD = sa.select(
-    sa.exists(sa.select(limit_rows.c.name).where(limit_rows.c.name == _name)),
-    sa.select(breaker_rows.c.state).where(breaker_rows.c.name == _name).scalar_subquery(),
-    sa.select(breaker_rows.c.failures).where(breaker_rows.c.name == _name).scalar_subquery(),
-    sa.select(breaker_rows.c.epoch).where(breaker_rows.c.name == _name).scalar_subquery(),
-    sa.select(breaker_rows.c.trips).where(breaker_rows.c.name == _name).scalar_subquery(),
+    sa.exists(sa.select(limit_rows.c.name).where(limit_rows.c.name == _name)).label("limited"),
+    *(
+        sa.select(column).where(breaker_rows.c.name == _name).scalar_subquery().label(column.name)
+        for column in (breaker_rows.c.state, breaker_rows.c.failures, breaker_rows.c.epoch, breaker_rows.c.trips)
+    ),
 )
 
 
@@ -390,12 +390,10 @@ class Flow:
         if known is not None and now < known[1]:
             return known[0]
         moves = self._moves
-        limited, state, failures, epoch, trips = self._store.read(
-            lambda tx: tx.conn.execute(_GUARD, {"name": name}).one()
-        )
-        if limited or failures or state not in (None, breakers.CLOSED):
+        (found,) = self._store.glance(_GUARD, {"name": name})
+        if found["limited"] or found["failures"] or found["state"] not in (None, breakers.CLOSED):
             return None
-        way = Way(epoch or 0, trips=trips or 0)
+        way = Way(found["epoch"] or 0, trips=found["trips"] or 0)
         with self._making:
             if moves == self._moves and len(self._open_ways) < MOST_OPEN:
                 self._open_ways[name] = (way, now + MOMENT)

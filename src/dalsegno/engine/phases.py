@@ -29,6 +29,9 @@ LINGER = 10.0
 """Seconds without work after which a thread ends, and an extra worker's name is no longer shown."""
 TIMES_WORKERS = 4
 """Resolvers at once, in workers of the service, unless an operator says otherwise."""
+SHORT = 0.02
+"""Seconds: a resolve that takes less is work of this process, not waiting for somebody. More threads would only get in
+each other's way."""
 SPARE = 1.25
 """Resolvers beyond the workers, in those the measured ratio asks for: durations vary."""
 
@@ -75,7 +78,7 @@ class Elastic:
         `workers`, because nobody's provider should meet a burst that may not be needed."""
         most = min(self.most, self.places - transferring)
         shared = self.workers - transferring
-        if most <= shared or not (resolve and transfer):
+        if most <= shared or not (resolve and transfer) or resolve < SHORT:
             return min(most, shared)
         feeding = self.workers * resolve / transfer  # so many keep every transfer worker busy
         # What is under way counts as much as what lies ready: waiting for the queue to drain first would starve it.
@@ -178,6 +181,8 @@ class PhasedPool(Pool):
             ahead = min(MOST_AHEAD, int(AHEAD * self.rule.per_second(resolve, transfer or FIRST_GUESS)))
             self._low = ahead // 2
             self._asked = False
+            if len(self.waiting) > max(self._low, free):
+                return 0
             return max(0, max(0, free) + ahead - len(self.waiting))
 
     def feed(self, items: Iterable[Item]) -> None:

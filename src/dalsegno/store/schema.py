@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -40,8 +41,9 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return from_text(value) if isinstance(value, str) else value.astimezone(UTC)
 
 
+@lru_cache(64)
 def to_text(moment: datetime) -> str:
-    """Four times as fast as strftime, and it runs for every item."""
+    """Four times as fast as strftime, and it runs for every item; the rows of a transaction mostly share a time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
