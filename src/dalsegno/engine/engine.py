@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dalsegno.engine.batches import BatchPool
 from dalsegno.engine.claimer import Claimer
 from dalsegno.engine.commander import Commander
+from dalsegno.engine.crowd import Crowd
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.flow import Flow
 from dalsegno.engine.heart import Heart, Roster
@@ -86,6 +87,8 @@ class Engine:
         self._rescuer = Rescuer(store, self._process_id, self.options.lease_seconds / 3)
         self._logs = LogBridge(store, self.options.secrets) if self.options.keep_logs else None
         alone = threading.Lock()
+        self._crowd = Crowd()
+        self._settler.crowd = self._crowd
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = replace(service, workers=workers)
@@ -96,6 +99,7 @@ class Engine:
                 pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop, alone
             )
             self.pools[service.name].flow = self._flow
+            self.pools[service.name].crowd = self._crowd
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
         self._unlisten: Callable[[], None] = lambda: None

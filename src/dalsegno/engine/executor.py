@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.clock import Clock
+from dalsegno.engine.crowd import LOOK, Crowd
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import Service
 from dalsegno.model.outcome import Done, Outcome, Release, Retry, outcome_of
@@ -54,6 +55,7 @@ class Pool:
         self.processed = 0
         self.errors = 0
         self.flow: Flow | None = None
+        self.crowd = Crowd()
         self.guarded = False
         """A limit or a breaker stands before its calls; the claimer finds out."""
         self._clock = clock
@@ -156,6 +158,8 @@ class Pool:
         return left
 
     def _next(self) -> Item | None:
+        while len(self.running) >= self.crowd.limit and not self._stopping:
+            time.sleep(LOOK)
         try:
             return self.waiting.popleft()
         except IndexError:

@@ -418,6 +418,8 @@ class PhasedPool(Pool):
 
     def _first_to_start(self) -> int | None:
         """Downstream first: what is resolved is worth more than what is not."""
+        if sum(self._busy) >= self.crowd.limit:
+            return None
         for phase in range(self._last, 0, -1):
             if self._queues[phase] and self._may_go_on(phase):
                 return phase

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.engine.crowd import Crowd
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.follower import follow
 from dalsegno.engine.item import Item
@@ -74,6 +75,7 @@ class Settler(Looper):
         self._pausing: list[tuple[int, str, str]] = []
         self._moved_jobs: set[int] = set()
         self._last_progress = 0.0
+        self.crowd = Crowd()
         self._resting = False
         """After a settle, a few outcomes wait for company: a commit costs the same for one as for twenty."""
         self._beginning = threading.Lock()
@@ -142,6 +144,7 @@ class Settler(Looper):
 
     def tick(self) -> float | None:
         self._resting = False
+        self.crowd.look(max((len(pool.running) for pool in self._pools.values()), default=0))
         self._begin_running()
         settled = bool(self._ended)
         if settled:
