@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ class Catalog:
         return found
 
     def library(self, snapshot: Mapping[str, Any]) -> Path:
-        return Path(snapshot.get("LIBRARY_ROOT") or self.settings.library_root).expanduser().absolute()
+        return _absolute(str(snapshot.get("LIBRARY_ROOT") or self.settings.library_root))
 
     def object_store(self, snapshot: Mapping[str, Any]) -> ObjectStore | None:
         """Where a job uploads to, if anywhere."""
@@ -146,6 +147,11 @@ class Catalog:
             self._sources.clear()
             self._by_object.clear()
             self._stores.clear()
+
+
+@lru_cache(16)
+def _absolute(path: str) -> Path:
+    return Path(path).expanduser().absolute()
 
 
 def _backend(tx: Tx, kind: str, url: str) -> int:

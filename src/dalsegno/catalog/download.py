@@ -330,7 +330,9 @@ class CatalogDownloader:
 
     def _shelf(self, root: Path) -> Shelf:
         with self._lock:
-            return self._shelves.setdefault(root, Shelf(root))
+            if root not in self._shelves:
+                self._shelves[root] = Shelf(root)
+            return self._shelves[root]
 
     def _twin(self, sha256: str) -> Copy | None:
         """The same bytes in the library already, for another song: linked, not stored twice."""
