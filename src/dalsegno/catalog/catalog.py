@@ -78,7 +78,7 @@ class Catalog:
         return found
 
     def library(self, snapshot: Mapping[str, Any]) -> Path:
-        return _absolute(str(snapshot.get("LIBRARY_ROOT") or self.settings.library_root))
+        return _path(str(snapshot.get("LIBRARY_ROOT") or self.settings.library_root)).absolute()
 
     def object_store(self, snapshot: Mapping[str, Any]) -> ObjectStore | None:
         """Where a job uploads to, if anywhere."""
@@ -150,8 +150,8 @@ class Catalog:
 
 
 @lru_cache(16)
-def _absolute(path: str) -> Path:
-    return Path(path).expanduser().absolute()
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
 
 
 def _backend(tx: Tx, kind: str, url: str) -> int:
