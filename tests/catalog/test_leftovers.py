@@ -16,6 +16,7 @@ from dalsegno.catalog.export import FOLDER
 from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import Filed, file_songs
 from dalsegno.catalog.part import STAGING, Note, Part, Receipt, note_path
+from dalsegno.catalog.presence import MARKER
 from dalsegno.catalog.schema import playlist_songs, playlists, songs
 from dalsegno.catalog.upsert import keep_songs
 from dalsegno.catalog.watch import Watch
@@ -79,7 +80,7 @@ class World:
         return sorted(path.name for path in self.root.rglob("*.wav"))
 
     def staged(self) -> list[str]:
-        return sorted(path.name for path in (self.root / STAGING).iterdir())
+        return sorted(path.name for path in (self.root / STAGING).iterdir() if path.name != MARKER)
 
 
 @pytest.fixture

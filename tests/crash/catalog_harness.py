@@ -22,6 +22,7 @@ import sqlalchemy as sa
 import dalsegno
 from dalsegno.catalog.export import FOLDER
 from dalsegno.catalog.part import STAGING
+from dalsegno.catalog.presence import MARKER
 from dalsegno.catalog.schema import (
     file_assets,
     file_locations,
@@ -354,7 +355,7 @@ class Catalog(Harness):
         assert places.keys() == truth.keys()
         for held in (here, there):
             assert Counter(held.values()) == Counter(set(truth.values())), "not exactly one file for each content"
-        assert [path.name for path in (self.library / STAGING).iterdir()] == []
+        assert [path.name for path in (self.library / STAGING).iterdir() if path.name != MARKER] == []
         assert not [name for name in files(self.library) if name.endswith((".part", ".new"))]
         self.shelf.check_clean()
         return places

@@ -35,6 +35,7 @@ from dalsegno.catalog.library import (
 )
 from dalsegno.catalog.part import Part, PartBusy, clear, clear_landed, cover_path, discard, read_receipt
 from dalsegno.catalog.passages import is_gibberish, passage
+from dalsegno.catalog.presence import LibraryMissing
 from dalsegno.catalog.resolve import Candidate, Latencies, Resolution, Resolver
 from dalsegno.catalog.schema import song_candidates, songs
 from dalsegno.catalog.scope import check_names, parse_scope
@@ -254,6 +255,8 @@ class CatalogDownloader:
         keep_free = int(values.get("MIN_FREE_SPACE") or 0)
         space.room_for(root, None, keep_free)  # for the song itself it is asked once its part is known
         self._catalog.backend("library", str(root))  # so that what is left here is found, wherever the song ends up
+        with space.watched(root, None, keep_free):
+            self._catalog.presence.mark(root)
         key = part_key(resolved.song_id)
         with Part.open(root, key, source=platform, remote_id=remote_id) as part:
             try:
@@ -459,6 +462,7 @@ class Download:
         root = self._catalog.library(item.snapshot)
         doing = f"finding {display_text(found.song)}"
         try:
+            self._catalog.presence.check(root)
             self._catalog.catch_up(root)
             if not item.forced:
                 if (here := found.local()) is not None:
@@ -472,6 +476,8 @@ class Download:
             return downloader.resolve(found, self._snapshot(item), watch, {})
         except space.DiskFull as error:
             return _full(error)
+        except LibraryMissing as error:
+            return PauseJob(str(error), code=error.code)
         except Unresolved as error:
             self._keep_candidates(item, number, error.resolution.candidates)
             if error.code == "song_gone":
@@ -504,6 +510,8 @@ class Download:
             filed = self._downloader.fetch(resolved, Watch.of(item))
         except space.DiskFull as error:
             return _full(error)
+        except LibraryMissing as error:
+            return PauseJob(str(error), code=error.code)
         except Cancelled:
             return Fail("stopped on request", code="canceled")
         except PartBusy as error:

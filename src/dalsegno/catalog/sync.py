@@ -99,7 +99,7 @@ class Sync:
 
         item.also(finish)
         root = self._catalog.library(item.snapshot)
-        if row["exported_at"] is not None:
+        if row["exported_at"] is not None and self._catalog.presence.is_here(root):
             item.afterwards(lambda: self._catalog.exporter.nudge_playlist(row["id"], root))
         item.log.info("%s: %s has %d songs (+%d -%d)", source.name, playlist.name, len(set(order)), diff.added,
                       diff.removed)  # fmt: skip

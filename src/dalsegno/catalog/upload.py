@@ -6,7 +6,8 @@ import mimetypes
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import PurePosixPath
+from datetime import timedelta
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from dalsegno.catalog.suspects import Suspects
 from dalsegno.catalog.turns import Turns
 from dalsegno.engine.service import Service
 from dalsegno.errors import InputInvalid
-from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry, Skip
+from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry, Skip, Throttled
 from dalsegno.objects.errors import (
     NameTaken,
     SourceChanged,
@@ -44,6 +45,10 @@ FOR_THE_OPERATOR = frozenset(
 """A store says this to every file, until somebody has seen to it."""
 OF_THE_FILE = frozenset({"key_invalid", "key_too_long", "too_large"})
 """It says this to one file, however often it is asked."""
+HANDED_ON = 15
+"""Times that a file is left for another machine, before it fails."""
+HAND_ON = 2.0
+"""Seconds in which another machine may take it."""
 
 
 class Upload:
@@ -77,7 +82,9 @@ class Upload:
         target = self._catalog.object_store(item.snapshot)
         if target is None:
             return Skip("no OBJECT_STORE is set")
-        self._catalog.catch_up(self._catalog.library(item.snapshot))
+        root = self._catalog.library(item.snapshot)
+        if self._catalog.presence.is_here(root):
+            self._catalog.catch_up(root)
         number = int(item.key.partition(":")[2])
         backend = self._catalog.backend(target.kind, target.identity)
         found = look(self._catalog.store, number)
@@ -88,7 +95,7 @@ class Upload:
         if there is not None and not item.forced and local is None:
             return Skip("it is there already", _result(found, there.path))
         if local is None:
-            return _lost(found)
+            return self._elsewhere(item, found) or _lost(found)
         item.progress(text=f"{found.song['artist']} - {found.song['title']}".strip(" -"))
         try:
             self._probe(target, backend)
@@ -109,6 +116,21 @@ class Upload:
         item.record(put_locations, placed)
         item.log.info("%s %s as %s", "found" if put.skipped else "uploaded", local.path, path)
         return Skip("the same content is there", _result(found, path)) if put.skipped else _result(found, path)
+
+    def _elsewhere(self, item: Item, found: Holding) -> Outcome | None:
+        """What becomes of a file whose library is not on this machine. None: it is, and the file should be in it."""
+        roots = [Path(copy.root) for copy in found.copies if copy.kind == "library"]
+        presence, store = self._catalog.presence, self._catalog.store
+        if not roots or any(presence.is_here(root) for root in roots):
+            return None
+        if not store.shared:
+            missing = presence.missing(roots[0])
+            return PauseJob(str(missing), code=missing.code)
+        reason = f"its file is in the library at {roots[0]}, which is not on {self._catalog.settings.node_name}"
+        if item.claimed.interruptions + 1 >= min(HANDED_ON, item.stage.max_interruptions - 1):
+            return Fail(f"{reason}, and no machine that has it took the upload. Start one there, or mount the library "
+                        "here, then retry.", code="file_elsewhere")  # fmt: skip
+        return Throttled(store.clock.now() + timedelta(seconds=HAND_ON), reason, counts=True)
 
     def _put(
         self,

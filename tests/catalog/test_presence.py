@@ -1,0 +1,88 @@
+"""A library that is not where it was: a disk that is not mounted, or another machine's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dalsegno import Store
+from dalsegno.catalog import upload
+from dalsegno.catalog.templates import order
+from dalsegno.cli.ask import ask
+from tests import audio
+from tests.catalog.studio import ENDED, at_work, audio_in, run
+from tests.catalog.test_troubles import Desk, desk
+from tests.helpers import items_of, job_of, status_of, statuses_of, wait_for_job, wait_until
+from tests.sources.hostile import ok
+
+__all__ = ["desk"]
+
+
+def test_nothing_is_fetched_again_while_the_disk_is_not_mounted(desk: Desk, store: Store) -> None:
+    for number in range(4):
+        desk.song(f"song {number}", ok(audio.wav(0.1, number)))
+    settings = desk.settings(object_store=None)
+    run(store, settings, "collect")
+    assert status_of(store, run(store, settings, "sync-download")) == "completed"
+    aside = desk.library.rename(desk.library.with_name("aside"))
+    desk.library.mkdir()
+    desk.song("song 4", ok(audio.wav(0.1, 4)))
+
+    job = run(store, settings, "sync-download")
+
+    row = job_of(store, job)
+    assert row["status"] == "paused"
+    assert row["pause_reason"].startswith(f"library_missing: the library at {desk.library} is not there on ")
+    assert "Is its disk mounted?" in row["pause_reason"]
+    assert list(desk.library.iterdir()) == []
+    desk.library.rmdir()
+    aside.rename(desk.library)
+    assert ask(store, "resume", job_id=job).status == "applied"
+    with at_work(store, settings):
+        wait_for_job(store, job, ENDED, 60)
+    assert status_of(store, job) == "completed"
+    assert statuses_of(store, job, "download") == {"skipped": 4, "succeeded": 1}
+    assert all(len(desk.asked(f"song {number}")) == 1 for number in range(5))
+
+
+def test_another_disk_in_its_place_is_told(desk: Desk, store: Store, tmp_path: Path) -> None:
+    desk.song("song", ok(audio.wav(0.1, 1)))
+    assert status_of(store, run(store, desk.settings())) == "completed"
+    (desk.library / ".dalsegno" / "library-id").write_text("another\n")
+    job = run(store, desk.settings(), "download")
+    assert job_of(store, job)["pause_reason"].startswith(f"library_missing: another library is at {desk.library} on ")
+
+
+def test_an_upload_is_left_to_the_machine_that_has_the_file(
+    desk: Desk, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two machines on one database, only one has the library's folder."""
+    monkeypatch.setattr(upload, "HAND_ON", 0.01)
+    for number in range(3):
+        desk.song(f"song {number}", ok(audio.wav(0.1, number)))
+    settings = desk.settings(node_name="one")
+    run(store, settings, "collect")
+    assert status_of(store, run(store, settings, "sync-download")) == "completed"
+    aside = desk.library.rename(desk.library.with_name("aside"))
+    other = desk.settings(node_name="two")
+
+    job = order(store, other, "upload").job_id
+    if store.shared:
+        monkeypatch.setattr(upload, "HANDED_ON", 3)
+    with at_work(store, other):
+        wait_for_job(store, job, ENDED, 60)
+
+    assert audio_in(desk.archive) == []
+    if not store.shared:  # there is no other machine
+        assert job_of(store, job)["pause_reason"].startswith("library_missing: ")
+        return
+    ends = items_of(store, job, "upload")
+    assert [(item["status"], item["error_code"]) for item in ends] == [("failed", "file_elsewhere")] * 3
+    assert "which is not on two" in ends[0]["error_message"]
+    aside.rename(desk.library)
+    for item in ends:
+        assert ask(store, "retry_item", item_id=item["id"]).status == "applied"
+    with at_work(store, settings):
+        wait_until(lambda: status_of(store, job) == "completed", "the job to complete", 60)
+    assert len(audio_in(desk.archive)) == 3
