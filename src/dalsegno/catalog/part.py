@@ -200,9 +200,9 @@ def clear(root: Path, key: str) -> None:
 
 
 def clear_landed(root: Path, key: str) -> None:
-    """The same for a song that landed in this run: its cover and its receipt are all there is."""
+    """The same for a song that landed: its part is gone already."""
     stem = f"{root}/{STAGING}/{_checked(key)}"  # for every song, and Path takes its time
-    for suffix in (COVER, ".json"):
+    for suffix in (COVER, ".json.new", ".json"):
         with suppress(FileNotFoundError):
             os.unlink(stem + suffix)  # noqa: PTH108
 
