@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
+from dalsegno.catalog.catalog import Catalog
+from dalsegno.catalog.download import CatalogDownloader, Download
+from dalsegno.model.outcome import PauseJob, Retry
 from dalsegno.store.schema import breakers
 from tests import audio
 from tests.catalog.studio import run, settings_for, troubles
@@ -58,3 +67,25 @@ def test_dead_feeds_fail_alone(desk: Desk, store: Store) -> None:
     assert statuses_of(store, job, "sync") == {"succeeded": 5, "failed": 3}
     ends = [item for item in items_of(store, job, "sync") if item["status"] == "failed"]
     assert [(item["error_code"], item["attempt"]) for item in ends] == [("unreachable", 3)] * 3
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), Retry),
+        (PermissionError(13, "no"), PauseJob),
+    ],
+)
+def test_tls_that_breaks_on_the_way_says_nothing_of_the_library(
+    tmp_path: Path, store: Store, error: OSError, kind: type
+) -> None:
+    def fetch(*_: Any) -> None:
+        raise error
+
+    catalog = Catalog(store, settings_for(tmp_path))
+    service = Download(catalog, cast(CatalogDownloader, SimpleNamespace(fetch=fetch)))
+    resolution = SimpleNamespace(candidates=())
+    song = SimpleNamespace(library_root=tmp_path, display_text="A - B", resolution=resolution, song_id=1)
+    quiet = SimpleNamespace(forced=False, transferred=None, attempt=0, id=1, note=lambda _work: None)
+    assert isinstance(service.download(cast(Any, quiet), cast(Any, song)), kind)
+    catalog.close()
