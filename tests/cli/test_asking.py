@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from dalsegno import Engine, Store, submit
+from dalsegno.catalog.templates import order
+from dalsegno.settings import Settings
 from tests.cli import studio
 from tests.cli.tool import STUDIO, say
 from tests.helpers import SWIFT, job_of, status_of, statuses_of, wait_for_job, wait_until
@@ -50,6 +52,25 @@ def test_without_an_engine_commands_are_applied_at_once(store: Store, folder: Pa
     assert say("cancel", job).out == f"Job {job} is being canceled.\n"
     assert status_of(store, job) == "canceled"
     assert statuses_of(store, job) == {"canceled": 2}
+
+
+def test_a_resume_reads_what_it_sets_like_settings(store: Store, folder: Path) -> None:
+    job = order(store, Settings(library_root=folder / "library", folder_roots=(str(folder),)), "full").job_id
+    say("pause", job)
+    for words, says in (
+        ("LIBARY_ROOT=/mnt", 'Did you mean "LIBRARY_ROOT"?'),
+        ("S3_SECRET_KEY=abc", "write it into dalsegno.env"),
+        ("MIN_FREE_SPACE=plenty", "is not a size"),
+    ):
+        answer = say("resume", job, "--set", words, fine=False)
+        assert answer.code == 2
+        assert says in " ".join(answer.err.split())
+    assert status_of(store, job) == "paused"
+
+    say("resume", job, "--set", "LIBRARY_ROOT=bigger", "--set", "MIN_FREE_SPACE=1GB")
+
+    kept = {"LIBRARY_ROOT": str(Path.cwd() / "bigger"), "MIN_FREE_SPACE": 1_000_000_000}
+    assert job_of(store, job)["overrides"] == kept
 
 
 def test_without_an_engine_a_finished_item_is_run_again_by_the_next_run(store: Store, folder: Path) -> None:
