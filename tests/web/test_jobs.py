@@ -43,7 +43,7 @@ def test_a_job_keeps_what_it_was_started_with_and_says_where_it_is(desk: Desk) -
         "template": "全链路",
         "scope": {"sources": ["demo"], "playlists": [3, "周杰伦 精选"], "query": "晴天"},
         "priority": 7,
-        "download_sources": ["kuwo", "qq"],
+        "download_sources": ["subsonic", "demo"],
         "requested_by": "nas",
         "options": {"note": "film night"},
     }
@@ -96,9 +96,9 @@ def test_a_body_that_is_not_json_is_said_to_be_none(desk: Desk) -> None:
 
 
 def test_the_sources_of_the_settings_hold_where_the_job_names_none(store: Store, consoles: Callable[..., Desk]) -> None:
-    desk = consoles(store, download_sources=("migu",))
-    assert desk.start()["download_sources"] == ["migu"]
-    assert desk.start(download_sources=["qq"])["download_sources"] == ["qq"]
+    desk = consoles(store, download_sources=("feed",))
+    assert desk.start()["download_sources"] == ["feed"]
+    assert desk.start(download_sources=["demo"])["download_sources"] == ["demo"]
     assert desk.start(options={"download_sources": 5})["download_sources"] == []
 
 

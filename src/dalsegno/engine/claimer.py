@@ -108,7 +108,8 @@ class Claimer(Looper):
             self._uncertain = True  # the commit may have happened: find out before claiming again
             raise
         if not claimed:
-            self._dry[pool.service.name] = time.monotonic() + DRY
+            if not pool.guarded:
+                self._dry[pool.service.name] = time.monotonic() + DRY
             return False
         self._infos |= infos
         work = [self._item(row) for row in claimed]

@@ -11,10 +11,11 @@ import logging
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -113,6 +114,7 @@ class Flow:
         self._pulse = Pulse(store.clock)
         self._desks: dict[tuple[str, ...], Desk] = {}
         self._open_ways: dict[str, tuple[Way, float]] = {}
+        self._suspects: Counter[str] = Counter()
         self._moves = 0
         self._making = threading.Lock()
         self._stopped = False
@@ -383,21 +385,44 @@ class Flow:
     def _open_way(self, name: str) -> Way | None:
         """Nobody limits it and all is well there: then there is nothing to write down before the call, nor after it.
 
-        What was read counts until somebody is heard to change a limit or a breaker, and no longer than a moment.
+        Where no other process makes calls, what was read counts until somebody is heard to change a limit or a breaker,
+        and no longer than a moment.
         """
         now = time.monotonic()
-        known = self._open_ways.get(name)
+        with self._making:
+            if name in self._suspects:
+                return None
+            known, moves = self._open_ways.get(name), self._moves
         if known is not None and now < known[1]:
             return known[0]
-        moves = self._moves
         (found,) = self._store.glance(_GUARD, {"name": name})
         if found["limited"] or found["failures"] or found["state"] not in (None, breakers.CLOSED):
             return None
         way = Way(found["epoch"] or 0, trips=found["trips"] or 0)
         with self._making:
-            if moves == self._moves and len(self._open_ways) < MOST_OPEN:
+            if moves != self._moves:
+                return None
+            if not self._store.shared and len(self._open_ways) < MOST_OPEN:
                 self._open_ways[name] = (way, now + MOMENT)
         return way
+
+    @contextmanager
+    def _suspected(self, name: str | None) -> Iterator[None]:
+        """While an error of its is judged, nobody passes it but through the database."""
+        if name is None:
+            yield
+            return
+        with self._making:
+            self._moves += 1
+            self._open_ways.pop(name, None)
+            self._suspects[name] += 1
+        try:
+            yield
+        finally:
+            with self._making:
+                self._suspects[name] -= 1
+                if not self._suspects[name]:
+                    del self._suspects[name]
 
     def pass_out(self, name: str, entry: Entry, policy: Breaker, error: BaseException | None) -> None:
         plain = not entry.permits and not entry.way.probe
@@ -407,7 +432,8 @@ class Flow:
             return
         if plain and error is None and not entry.way.failures:
             return
-        judged = self._judge(entry, policy, error)
+        with self._suspected(name if error is not None else None):
+            judged = self._judge(entry, policy, error)
         if isinstance(judged, Shut):
             raise MustWait(name, f"breaker open: {judged.reason}") from error
         if isinstance(judged, Trip):
