@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
 
 MARKER = "library-id"
+MOMENT = 0.5
+"""Seconds between two looks at a library that is there: every song asks."""
 
 
 class LibraryMissing(Exception):
@@ -57,12 +60,21 @@ class Presence:
     def __init__(self, store: Store, node: str) -> None:
         self._store, self._node = store, node
         self._ids: dict[Path, str] = {}
+        self._seen: dict[Path, float] = {}
         self._lock = threading.Lock()
 
     def is_here(self, root: Path) -> bool:
-        """A library without an id is taken for what stands there."""
+        """A library without an id is taken for what stands there. Seen a moment ago, it is there still."""
+        now = time.monotonic()
+        if now < self._seen.get(root, 0.0):
+            return True
         known = self._id(root)
-        return known is None or read_marker(root) == known
+        if known is None:
+            return True
+        if read_marker(root) != known:
+            return False
+        self._seen[root] = now + MOMENT
+        return True
 
     def missing(self, root: Path) -> LibraryMissing:
         return LibraryMissing(root, self._id(root) or "", self._node, read_marker(root))
@@ -74,8 +86,7 @@ class Presence:
 
     def mark(self, root: Path) -> None:
         """Before anything is written to it. Its backend must be known."""
-        known = self._id(root)
-        if known is not None and read_marker(root) == known:
+        if self._id(root) is not None and self.is_here(root):
             return
         with self._lock:
             self.check(root)

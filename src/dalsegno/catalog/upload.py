@@ -194,6 +194,11 @@ class Upload:
                 self._probed.add(backend)
 
 
+_BEGUN = sa.select(uploads).where(
+    uploads.c.backend_id == sa.bindparam("backend"), uploads.c.path == sa.bindparam("place")
+)
+
+
 class Remembered:
     """A multipart upload's number, kept in the database: the store knows which parts have arrived."""
 
@@ -204,9 +209,10 @@ class Remembered:
         self._mine = sa.and_(uploads.c.backend_id == backend, uploads.c.path == path)
 
     def load(self) -> Unfinished | None:
-        row = self._store.read(lambda tx: tx.row(sa.select(uploads).where(self._mine)))
-        if row is None:
+        rows = self._store.glance(_BEGUN, {"backend": self._backend, "place": self._path})
+        if not rows:
             return None
+        row = rows[0]
         return Unfinished(upload_id=row["upload_id"], key=self._key, part_size=row["part_size"],
                           sha256=row["sha256"], size=row["size_bytes"])  # fmt: skip
 
