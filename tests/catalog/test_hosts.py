@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.catalog import Catalog
-from dalsegno.catalog.download import CatalogDownloader, Download
+from dalsegno.catalog.download import Download
+from dalsegno.catalog.downloader import CatalogDownloader
 from dalsegno.model.outcome import PauseJob, Retry
 from dalsegno.store.schema import breakers
 from tests import audio

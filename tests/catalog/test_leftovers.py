@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.catalog import Catalog
-from dalsegno.catalog.download import CatalogDownloader, ResolvedDownload
+from dalsegno.catalog.downloader import CatalogDownloader, ResolvedDownload
 from dalsegno.catalog.export import FOLDER
 from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import Filed, file_songs

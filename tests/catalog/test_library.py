@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
-from dalsegno.catalog.download import described
+from dalsegno.catalog.downloader import described
 from dalsegno.catalog.library import Filed, file_songs
 from dalsegno.catalog.schema import file_assets, file_locations, playlist_pools, playlists, pool_playlists
 from dalsegno.catalog.status import list_playlists, playlist_detail
