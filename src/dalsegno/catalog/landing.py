@@ -128,8 +128,15 @@ def _over(part: Part, receipt: Receipt, place: PurePosixPath) -> Receipt:
 
 def _beside(part: Part, receipt: Receipt, wanted: PurePosixPath, shelf: Shelf) -> tuple[Receipt, bool]:
     place = shelf.folder(wanted.parts[:-1])
+    with shelf.filling(part.root / place):
+        return _under_a_free_name(part, receipt, place, wanted.name, shelf)
+
+
+def _under_a_free_name(
+    part: Part, receipt: Receipt, place: PurePosixPath, wanted: str, shelf: Shelf
+) -> tuple[Receipt, bool]:
     folder = part.root / place
-    for name, there in shelf.free_names(place, wanted.name):
+    for name, there in shelf.free_names(place, wanted):
         if there is not None:
             same = _twin(part, receipt, place / there)
             if same is not None:

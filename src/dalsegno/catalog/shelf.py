@@ -7,8 +7,9 @@ import os
 import threading
 import time
 import unicodedata
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from dalsegno.catalog import durable
@@ -18,7 +19,7 @@ FOLDERS_MAX = 256
 
 
 AGAIN = 1.0
-"""Seconds before a folder that changes is read again: whoever is faster than that is met when the file is put there."""
+"""Seconds before a folder that several of our workers fill is read again."""
 
 
 class Shelf:
@@ -27,6 +28,7 @@ class Shelf:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._seen: OrderedDict[Path, tuple[int, dict[str, str], float]] = OrderedDict()
+        self._filling: Counter[Path] = Counter()
         self._lock = threading.Lock()
 
     def folder(self, parts: tuple[str, ...]) -> PurePosixPath:
@@ -45,6 +47,19 @@ class Shelf:
         for number in range(2, 10_000):
             other = f"{stem} ({number}){suffix}"
             yield other, self._find(folder, other)
+
+    @contextmanager
+    def filling(self, folder: Path) -> Iterator[None]:
+        """Around finding a name there and putting something under it."""
+        with self._lock:
+            self._filling[folder] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._filling[folder] -= 1
+                if not self._filling[folder]:
+                    del self._filling[folder]
 
     def added(self, folder: Path, name: str) -> None:
         """We put it there ourselves: no reason to read the folder again."""
@@ -77,8 +92,9 @@ class Shelf:
                 return None
             seen = self._seen.get(folder)
             now = time.monotonic()
-            # While ten workers fill one folder it changes all the time, mostly by ourselves.
-            if seen is None or (seen[0] != changed and now - seen[2] > AGAIN):
+            # While ten workers fill one folder it changes all the time, by ourselves.
+            crowded = self._filling[folder] > 1
+            if seen is None or (seen[0] != changed and not (crowded and now - seen[2] < AGAIN)):
                 seen = (changed, {_same(entry.name): entry.name for entry in os.scandir(folder)}, now)
                 self._seen[folder] = seen
                 while len(self._seen) > FOLDERS_MAX:
