@@ -19,6 +19,7 @@ from dalsegno.sources.external import opener
 from dalsegno.sources.http import Http
 from dalsegno.sources.model import Gone, NotOffered, Playlist, Pool, Source, Track, Unusable
 from dalsegno.sources.registry import Config, Sources
+from tests.helpers import wait_until
 from tests.servers import wav
 
 ECHO = Path(__file__).parents[2] / "examples" / "external" / "echo_source.py"
@@ -263,6 +264,13 @@ def test_an_answer_that_is_not_read_to_its_end_is_called_off(start: Start) -> No
     assert source.resolve(SONG).url == "http://h.example/cancel"
 
 
+def _is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_closing_ends_it_and_all_it_started(start: Start, tmp_path: Path) -> None:
     source = start(f"""
         import signal
@@ -275,8 +283,8 @@ def test_closing_ends_it_and_all_it_started(start: Start, tmp_path: Path) -> Non
     assert source.can("resolve")
     pids = [int(text) for text in (tmp_path / "pids").read_text().split()]
     source.close()
-    for pid in pids:
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    for pid in pids:  # killed is not yet gone: the kernel takes its time
+        wait_until(lambda pid=pid: _is_gone(pid), "it to be gone")
     with pytest.raises(ProviderError, match="closed"):
         source.resolve(SONG)
 

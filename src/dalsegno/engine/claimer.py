@@ -125,10 +125,11 @@ class Claimer(Looper):
             return [], {}
         if pool.service.batch_setting is not None:
             pool.service.batch_size = setting(tx, pool.service.batch_setting)
+        unentered = pool.unentered()  # before the gate is asked: who enters in between is counted there
         gate = self._flow.gate(tx, pool.service)
         pool.guarded = gate.guarded
         if gate.calls is not None:
-            want = min(want, gate.calls * pool.service.batch_size - pool.unentered())
+            want = min(want, gate.calls * pool.service.batch_size - unentered)
             if gate.calls == 0 and gate.delay is not None:
                 early = gate.delay - AHEAD  # a breaker lets nobody in before its time
                 self._patience = min(self._patience, early if early > 0 else max(0.005, gate.delay))

@@ -87,7 +87,7 @@ class Pool:
 
     def unentered(self) -> int:
         """Items in hand whose call has not begun: each will want a permit."""
-        return len(self.waiting) + sum(item.started_at is None for _, item in self.in_work())
+        return len(self.waiting) + sum(not item.begun or item.started_at is None for _, item in self.in_work())
 
     def feed(self, items: Iterable[Item]) -> None:
         before = len(self.waiting)
