@@ -60,13 +60,12 @@ def make_files(folder: Path, count: int, size: int) -> list[Path]:
 def ours(work: Path, playlist: str, store: str, workers: int, durable: bool) -> dict[str, Any]:
     """Download a playlist and, where a store is given, upload what came."""
     from dalsegno import Engine, open_store
-    from dalsegno.catalog import durable as files
+    from dalsegno import durable as files
     from dalsegno.catalog.services import catalog_services
     from dalsegno.catalog.templates import order
-    from dalsegno.objects import durable as objects
     from dalsegno.settings import Settings
 
-    files.enabled = objects.durable = durable
+    files.enabled = durable
     with tempfile.TemporaryDirectory(dir=work if durable else IN_MEMORY, prefix="dalsegno-bench-") as home:
         settings = Settings(
             database_url=f"sqlite:///{home}/bench.db",

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dalsegno.catalog import durable, landing
+from dalsegno import durable
+from dalsegno.catalog import landing
 from dalsegno.catalog.audio import NotAudio
 from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Fetched, fetch

@@ -6,7 +6,7 @@ import logging
 import re
 from pathlib import Path, PurePosixPath
 
-from dalsegno.catalog import durable
+from dalsegno import durable
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
-from dalsegno.catalog.durable import write_whole
 from dalsegno.catalog.names import PART_MAX, legal
 from dalsegno.catalog.schema import (
     file_assets,
@@ -26,6 +25,7 @@ from dalsegno.catalog.schema import (
     playlists,
     songs,
 )
+from dalsegno.durable import write_whole
 from dalsegno.errors import NotFound
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from urllib3.exceptions import HTTPError, IncompleteRead
 
-from dalsegno import faults
-from dalsegno.catalog import durable, space
+from dalsegno import durable, faults
+from dalsegno.catalog import space
 from dalsegno.catalog.answers import Answer, Refused, Vanished, Web, check_type, range_of, refusal_of
 from dalsegno.catalog.part import Note, Part, boot, origin_of
 from dalsegno.clock import SystemClock

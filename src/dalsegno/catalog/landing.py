@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dalsegno import faults
-from dalsegno.catalog import durable, space
+from dalsegno import durable, faults
+from dalsegno.catalog import space
 from dalsegno.catalog.audio import Audio, NotAudio, examine
 from dalsegno.catalog.fetch import Fetched
 from dalsegno.catalog.part import Part, Receipt, note_path, read_receipt

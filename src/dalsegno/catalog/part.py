@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from dalsegno.catalog import durable
+from dalsegno import durable
 
 STAGING = ".dalsegno"
 COVER = ".cover"

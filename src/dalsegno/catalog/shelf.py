@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from dalsegno.catalog import durable
+from dalsegno import durable
 
 FOLDERS_MAX = 256
 """How many are kept in mind."""

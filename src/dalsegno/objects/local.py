@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from dalsegno.objects.durable import sync, sync_folder
+from dalsegno.durable import sync_file, sync_folder
 from dalsegno.objects.errors import (
     NameTaken,
     StoreFull,
@@ -156,7 +156,7 @@ class FolderStore(ObjectStore):
                 view = view[os.write(descriptor, view) :]
         source.check(digest.hexdigest())
         _remember(descriptor, digest.hexdigest())
-        sync(descriptor)
+        sync_file(descriptor)
         if os.fstat(descriptor).st_size != source.size:
             raise VerificationFailed(key, "the copy has another length.")
 
