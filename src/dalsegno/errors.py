@@ -160,3 +160,20 @@ class SettingInvalid(DalSegnoError):
 
     code = "setting_invalid"
     status = 422
+
+
+# --- the console --------------------------------------------------------------------------------
+
+
+class HostRefused(DalSegnoError):
+    """This console does not answer to the name "{host}". Use the address that it printed when it started."""
+
+    code = "host_refused"
+    status = 421
+
+
+class OriginRefused(DalSegnoError):
+    """A page of another site ({origin}) asked for this change, so it was not made."""
+
+    code = "origin_refused"
+    status = 403

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dalsegno.errors import DalSegnoError, PayloadTooLarge
-from dalsegno.web.problems import UNEXPECTED, HostRefused, OriginRefused, problem, problem_of
+from dalsegno.errors import DalSegnoError, HostRefused, OriginRefused, PayloadTooLarge
+from dalsegno.web.problems import UNEXPECTED, problem, problem_of
 
 logger = logging.getLogger("dalsegno.web")
 

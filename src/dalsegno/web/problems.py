@@ -19,20 +19,6 @@ MEDIA_TYPE = "application/problem+json"
 UNEXPECTED = "Something unexpected went wrong. Nothing that was finished is lost; the log says more."
 
 
-class HostRefused(DalSegnoError):
-    """This console does not answer to the name "{host}". Use the address that it printed when it started."""
-
-    code = "host_refused"
-    status = 421
-
-
-class OriginRefused(DalSegnoError):
-    """A page of another site ({origin}) asked for this change, so it was not made."""
-
-    code = "origin_refused"
-    status = 403
-
-
 class Fault(BaseModel):
     """One thing that is wrong with a request."""
 
