@@ -21,8 +21,8 @@ import sqlalchemy as sa
 
 import dalsegno
 from dalsegno.catalog.export import FOLDER
-from dalsegno.catalog.part import STAGING
 from dalsegno.catalog.presence import MARKER
+from dalsegno.catalog.receipts import STAGING
 from dalsegno.catalog.schema import (
     file_assets,
     file_locations,
@@ -282,11 +282,9 @@ class Catalog(Harness):
 
     def receipts(self) -> set[int]:
         """Songs that have one."""
-        found = set()
-        for path in (self.library / STAGING).glob("song-*.json"):
-            if json.loads(path.read_text())["kind"] == "receipt":
-                found.add(int(path.stem.partition("-")[2]))
-        return found
+        logs = (self.library / STAGING).glob("receipts-*.log")
+        lines = [line for path in logs for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return {int(json.loads(line)["key"].partition("-")[2]) for line in lines}
 
     def _done(self) -> set[tuple[str, str]]:
         query = (

@@ -308,7 +308,7 @@ class CatalogDownloader:
                     name=lambda suffix: names.place(name_template(resolved.snapshot), fields_of(song), suffix),
                     shelf=self._shelf(root),
                     replace=self._old_place(resolved, root) if watch.forced else None,
-                    extra={"found_on": platform, "found_id": remote_id, **({"lyrics": lyrics} if lyrics else {})},
+                    extra={"found_on": platform, "found_id": remote_id, "cover": bool(cover), "lyrics": lyrics},
                 )
                 audio = landed.audio.as_dict()
                 home, place = root, self._catalog.land(root, str(landed.path), fetched.sha256, fetched.size)

@@ -14,7 +14,8 @@ from dalsegno import durable, faults
 from dalsegno.catalog import space
 from dalsegno.catalog.audio import Audio, NotAudio, examine
 from dalsegno.catalog.fetch import Fetched
-from dalsegno.catalog.part import Part, Receipt, note_path, read_receipt
+from dalsegno.catalog.part import Part, clear, read_receipt
+from dalsegno.catalog.receipts import Receipt
 from dalsegno.catalog.shelf import Shelf
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
@@ -52,7 +53,7 @@ def land(
     Raises NotAudio (nothing of the part is kept) or DiskFull.
     """
     try:
-        audio = examine(part.path, deep=deep)
+        audio = examine(part.path, deep=deep, descriptor=part.descriptor)
     except NotAudio:
         part.discard()
         raise
@@ -89,7 +90,7 @@ def adopt(root: Path, key: str, *, shelf: Shelf | None = None) -> Receipt | None
         if _is(final, receipt):
             durable.sync_folder(final.parent)
             return receipt
-        note_path(root, key).unlink(missing_ok=True)
+        clear(root, key)
         return None
     with part:
         if final.exists() and final.samefile(part.path):
@@ -97,8 +98,11 @@ def adopt(root: Path, key: str, *, shelf: Shelf | None = None) -> Receipt | None
             part.remove()
             return receipt
         if part.size != receipt.size or _digest(part.path) != receipt.sha256:
+            if _is(final, receipt):
+                part.remove()
+                return receipt
             part.discard()
-            return receipt if _is(final, receipt) else None
+            return None
         claimed = final.is_file() and not final.stat().st_size
         if receipt.replace or claimed:
             return _over(part, receipt, receipt.place)
@@ -145,7 +149,7 @@ def _under_a_free_name(
         receipt = _at(receipt, place / name)
         part.write_receipt(receipt)
         faults.point("land.receipt")
-        if not _move(part, folder / name):
+        if not _move(part, f"{folder}/{name}"):
             continue
         shelf.added(folder, name)
         durable.sync_folder(folder)
@@ -167,10 +171,10 @@ def _twin(part: Part, receipt: Receipt, place: PurePosixPath | None) -> Receipt 
     return receipt
 
 
-def _move(part: Part, final: Path) -> bool:
+def _move(part: Part, final: str) -> bool:
     """Under its name, unless somebody was faster: a rename would have replaced their file."""
     try:
-        os.link(part.path, final)
+        part.link(final)
     except FileExistsError:
         return False
     except OSError as error:

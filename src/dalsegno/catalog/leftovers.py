@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from dalsegno.catalog.landing import in_place
-from dalsegno.catalog.part import STAGING, Receipt, clear, part_path, read_receipt
+from dalsegno.catalog.part import clear, part_path
+from dalsegno.catalog.receipts import Receipt, receipts_of
 from dalsegno.catalog.schema import file_assets, songs
 
 if TYPE_CHECKING:
@@ -25,32 +26,26 @@ def part_key(song_id: int) -> str:
 def look_over(store: Store, root: Path) -> list[Receipt]:
     """Receipts of songs that are written down go. Of the others, which their songs will adopt, returns those whose
     files are in place."""
-    receipts = dict(_receipts(root))
+    receipts: dict[int, Receipt] = {}
+    for key, receipt in receipts_of(root).all().items():
+        number = key.removeprefix("song-")
+        if number.isdecimal():
+            receipts[int(number)] = receipt
     written: dict[int, str] = {}
     numbers = list(receipts)
     for start in range(0, len(numbers), AT_ONCE):
         some = numbers[start : start + AT_ONCE]
         written.update(store.read(lambda tx, some=some: _written(tx, some)))  # type: ignore[misc]
     landed = []
-    for number, receipt in receipts.items():
-        key = part_key(number)
-        if written.get(number) == receipt.sha256:
+    for song_id, receipt in receipts.items():
+        key = part_key(song_id)
+        if written.get(song_id) == receipt.sha256:
             if not part_path(root, key).exists():
                 with suppress(OSError):
                     clear(root, key)
         elif in_place(root, receipt):
             landed.append(receipt)
     return landed
-
-
-def _receipts(root: Path) -> list[tuple[int, Receipt]]:
-    found = []
-    for path in Path(root, STAGING).glob("song-*.json"):
-        number = path.stem.partition("-")[2]
-        receipt = read_receipt(root, path.stem) if number.isdecimal() else None
-        if receipt is not None:
-            found.append((int(number), receipt))
-    return found
 
 
 def _written(tx: Tx, numbers: list[int]) -> dict[int, str]:

@@ -1,7 +1,7 @@
 """The staging of one song, in `.dalsegno/` under the library's root: the bytes so far, and a note about them.
 
 The bytes are in `<key>.part`, held under a file lock. `<key>.json` says where they come from, so that a later run can
-go on from there; once they are complete and checked it becomes the receipt: what they are and where they belong.
+go on from there. Once they are complete and checked, a receipt says what they are and where they belong.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 from dalsegno import durable
+from dalsegno.catalog.receipts import STAGING, Receipt, receipts_of
 
-STAGING = ".dalsegno"
 COVER = ".cover"
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
@@ -51,32 +50,13 @@ class Note:
     """The run of the machine they were written in: within it, all of them are there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """The file is complete and checked; all that may be missing is its move to `path`."""
-
-    sha256: str
-    size: int
-    path: str
-    """Relative to the library's root."""
-    audio: Mapping[str, Any]
-    modified_ns: int
-    replace: bool = False
-    """What stands at `path` is to give way."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def place(self) -> PurePosixPath:
-        return PurePosixPath(self.path)
-
-
 class Part:
     """The bytes of one song, locked by us until closed."""
 
     def __init__(self, root: Path, key: str, descriptor: int, source: str, remote_id: str) -> None:
         self.root, self.key, self.descriptor = root, key, descriptor
         self.source, self.remote_id = source, remote_id
-        self.path, self.note = part_path(root, key), note_path(root, key)
+        self._stem = _stem(root, key)
         self._noted = True
         """There may be a note on disk."""
 
@@ -84,7 +64,7 @@ class Part:
     def open(cls, root: Path, key: str, *, source: str = "", remote_id: str = "", create: bool = True) -> Self:
         """Raises PartBusy at once when another holds it, FileNotFoundError when there is none and `create` is not
         set."""
-        path = part_path(root, key)
+        path = f"{_stem(root, key)}.part"  # a string: for every song, and Path takes its time
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         while True:
             try:
@@ -97,10 +77,10 @@ class Part:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 found = os.fstat(descriptor)
-                if found.st_ino == path.stat().st_ino:
+                if found.st_ino == os.stat(path).st_ino:
                     if found.st_nlink == 1 or not create:
                         return cls(root, key, descriptor, source, remote_id)
-                    path.unlink()  # it is a song in the library, too: writing here would write there
+                    os.unlink(path)  # it is a song in the library, too: writing here would write there
             except FileNotFoundError:
                 pass  # its holder moved it into place between our two steps
             except OSError as error:
@@ -109,6 +89,14 @@ class Part:
                     raise PartBusy(f"Somebody else is fetching {key} right now.") from None
                 raise
             os.close(descriptor)
+
+    @property
+    def path(self) -> Path:
+        return Path(f"{self._stem}.part")
+
+    @property
+    def note(self) -> Path:
+        return Path(f"{self._stem}.json")
 
     @property
     def size(self) -> int:
@@ -120,29 +108,39 @@ class Part:
         os.lseek(self.descriptor, size, os.SEEK_SET)
 
     def read_note(self) -> Note | None:
-        kind, values = _read(self.note)
-        self._noted = kind is not None
-        return values if isinstance(values, Note) else None
+        try:
+            return Note(**json.loads(self.note.read_bytes()))
+        except FileNotFoundError:
+            self._noted = False
+        except (OSError, ValueError, TypeError):
+            pass  # it makes no sense: then there is none
+        return None
 
     def write_note(self, note: Note) -> None:
-        _write(self.note, "part", asdict(note))
+        durable.write_whole(self.note, json.dumps(asdict(note), ensure_ascii=False).encode())
         self._noted = True
 
     def forget_note(self) -> None:
         if self._noted:
-            self.note.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self._stem}.json")
             self._noted = False
 
     def write_receipt(self, receipt: Receipt) -> None:
-        _write(self.note, "receipt", {name: getattr(receipt, name) for name in Receipt.__slots__})
+        receipts_of(self.root).keep(self.key, receipt)
+
+    def link(self, path: str) -> None:
+        os.link(f"{self._stem}.part", path)
 
     def remove(self) -> None:
-        """The name; the lock goes with `close`."""
-        self.path.unlink(missing_ok=True)
+        """Its names; the lock goes with `close`."""
+        self.forget_note()
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self._stem}.part")
 
     def discard(self) -> None:
         """Nothing of it can be used."""
-        self.forget_note()
+        receipts_of(self.root).forget(self.key)
         cover_path(self.root, self.key).unlink(missing_ok=True)
         self.remove()
 
@@ -161,23 +159,20 @@ class Part:
 
 
 def part_path(root: Path, key: str) -> Path:
-    return Path(root, STAGING, f"{_checked(key)}.part")
+    return Path(f"{_stem(root, key)}.part")
 
 
 def note_path(root: Path, key: str) -> Path:
-    return Path(root, STAGING, f"{_checked(key)}.json")
+    return Path(f"{_stem(root, key)}.json")
 
 
 def cover_path(root: Path, key: str) -> Path:
     """Its cover, until the song is in place: whoever adopts it does not ask its source for anything."""
-    return Path(root, STAGING, f"{_checked(key)}{COVER}")
+    return Path(f"{_stem(root, key)}{COVER}")
 
 
 def read_receipt(root: Path, key: str) -> Receipt | None:
-    if not os.path.lexists(f"{root}/{STAGING}/{_checked(key)}.json"):
-        return None
-    _, values = _read(note_path(root, key))
-    return values if isinstance(values, Receipt) else None
+    return receipts_of(root).find(key)
 
 
 def discard(root: Path, key: str) -> None:
@@ -185,26 +180,28 @@ def discard(root: Path, key: str) -> None:
     try:
         part = Part.open(root, key, create=False)
     except FileNotFoundError:
-        note_path(root, key).unlink(missing_ok=True)
+        clear(root, key)
         return
     with part:
         part.discard()
 
 
 def clear(root: Path, key: str) -> None:
-    """Once its success is stored for good: no trace is left. The note goes last: by it the rest is found again."""
+    """Once its success is stored for good: no trace is left. The receipt goes last: by it the rest is found again."""
     note = note_path(root, key)
     for path in (part_path(root, key), cover_path(root, key), durable.beside(note), note):
         with suppress(FileNotFoundError):
             path.unlink()
+    if read_receipt(root, key) is not None:
+        receipts_of(root).forget(key)
 
 
 def clear_landed(root: Path, key: str) -> None:
-    """The same for a song that landed: its part is gone already."""
-    stem = f"{root}/{STAGING}/{_checked(key)}"  # for every song, and Path takes its time
-    for suffix in (COVER, ".json.new", ".json"):
-        with suppress(FileNotFoundError):
-            os.unlink(stem + suffix)  # noqa: PTH108
+    """The same for a song that landed: all but its receipt and its cover is gone already."""
+    receipt = receipts_of(root).find(key)
+    if receipt is None or receipt.extra.get("cover"):
+        cover_path(root, key).unlink(missing_ok=True)
+    receipts_of(root).forget(key)
 
 
 def origin_of(url: str, secrets: tuple[str, ...] = ()) -> str:
@@ -226,28 +223,12 @@ def boot() -> str:
     return ""
 
 
-def _checked(key: str) -> str:
+def _stem(root: Path, key: str) -> str:
     if not _KEY.fullmatch(key):
         raise ValueError(f"{key!r} is no key of a part")
-    return key
+    return f"{root}/{STAGING}/{key}"
 
 
 def _make_staging(root: Path) -> None:
     Path(root, STAGING).mkdir(parents=True, exist_ok=True)
     durable.sync_folder(root)
-
-
-def _write(path: Path, kind: str, values: dict[str, Any]) -> None:
-    durable.write_whole(path, json.dumps({"kind": kind, **values}, ensure_ascii=False).encode())
-
-
-def _read(path: Path) -> tuple[str | None, Note | Receipt | None]:
-    """What is there: nothing, something that makes no sense (a kind without values), or a note or receipt."""
-    try:
-        values = json.loads(path.read_bytes())
-        kind = values.pop("kind")
-        return kind, Note(**values) if kind == "part" else Receipt(**values)
-    except FileNotFoundError:
-        return None, None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return "unreadable", None

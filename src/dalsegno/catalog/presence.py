@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno import durable
-from dalsegno.catalog.part import STAGING
+from dalsegno.catalog.receipts import STAGING
 from dalsegno.catalog.schema import file_locations
 from dalsegno.catalog.schema import object_storage_backends as backends
 

@@ -38,10 +38,12 @@ BATCH = 500
 BEGIN_AFTER = 0.05
 """Seconds after which a running item is written down as begun."""
 PROGRESS_EVERY = 1.0
-ENOUGH = 32
+ENOUGH = 200
 """Outcomes that are settled at once."""
 REST = 0.01
 """Seconds that fewer wait after a settle."""
+BUSY_REST = 0.05
+"""The same while workers have their next items already: what is settled a little later keeps nobody waiting."""
 ADVANCE_BATCH = 50
 MOST_JOBS = 200
 """Jobs whose progress is brought up to date in one go."""
@@ -143,7 +145,7 @@ class Settler(Looper):
     # --- the loop -----------------------------------------------------------------------------
 
     def tick(self) -> float | None:
-        self._resting = False
+        self._resting = True
         self.crowd.look(max((len(pool.running) for pool in self._pools.values()), default=0))
         self._begin_running()
         settled = bool(self._ended)
@@ -156,9 +158,10 @@ class Settler(Looper):
             self._write_progress()
         if len(self._ended) >= ENOUGH or self._stopping.is_set():
             return 0
+        self._resting = settled
         if settled or self._ended:
             self._resting = True
-            return REST
+            return BUSY_REST if any(pool.waiting for pool in self._pools.values()) else REST
         return None if self._in_hand else PROGRESS_EVERY
 
     def flush(self) -> None:

@@ -30,23 +30,25 @@ MAGIC: tuple[tuple[bytes, Check], ...] = (
 )
 
 
-def examine(path: Path, *, deep: bool = False) -> Audio:
-    """What is at `path`; raises NotAudio when it is something else, cut off or damaged.
+def examine(path: Path, *, deep: bool = False, descriptor: int | None = None) -> Audio:
+    """What is at `path` (open already where a `descriptor` is given); raises NotAudio when it is something else, cut
+    off or damaged.
 
     FLAC is always decoded, because it carries a checksum to compare with. A damaged MP3 still decodes, to noise, and
     Ogg has checksums of its own: decoding these adds little and costs more than fetching them, so it is done only when
     `deep`.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else descriptor
     try:
-        window = Window(descriptor)
+        window = Window(opened)
         if window.size == 0:
             raise NotAudio("empty_file", "The file is empty.")
         return _examine(window, path, deep)
     except (struct.error, LookupError, ArithmeticError, ValueError) as error:
         raise NotAudio("corrupt_audio", "The file is damaged: its headers contradict each other.") from error
     finally:
-        os.close(descriptor)
+        if descriptor is None:
+            os.close(opened)
 
 
 def _examine(window: Window, path: Path, deep: bool) -> Audio:
