@@ -27,6 +27,9 @@ SECRET_QUERY = re.compile(
     r"([?&](?:password|passwd|pwd|token|access_token|auth|key|apikey|api_key|secret|sig|signature)=)([^&#]+)",
     re.IGNORECASE,
 )
+HASHED = re.compile(r"scrypt:(\d{1,8}):(\d{1,3}):(\d{1,3}):([\w-]{16,}):([\w-]{32,})", re.ASCII)
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?", re.IGNORECASE | re.ASCII)
+"""A name or an address, and perhaps its port."""
 FROZEN = (
     "min_free_space", "name_template", "sources", "download_sources", "stall_timeout_sec", "subsonic_url",
     "subsonic_user", "feed_urls", "playlist_files", "folder_roots", "ytdlp_urls", "external_sources", "demo_url",
@@ -146,6 +149,15 @@ class Settings(BaseSettings):
     """Where the console listens."""
     console_port: int = Field(default=8765, ge=0, le=65535)
     """Its port; 0 takes any that is free."""
+    console_password: SecretStr = SecretStr("")
+    """What the console asks for before it answers: a password of at least 8 characters, or what
+    `dalsegno config hash-password` makes of one. Other addresses than loopback need it."""
+    console_hosts: Names = ()
+    """Further names that the console answers to, for example behind a reverse proxy: `music.example.org`."""
+    console_read_only: bool = False
+    """Show everything and change nothing."""
+    language: Literal["auto", "en", "zh-CN"] = "auto"
+    """The console's language: `en`, `zh-CN`, or `auto`: what the reader chose there, else what the browser asks for."""
     node_name: Annotated[str, Field(min_length=1, max_length=200)] = Field(default_factory=socket.gethostname)
     """What this machine is called in listings; the host name unless said otherwise."""
     node_labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)] = Field(default_factory=dict)
@@ -166,6 +178,24 @@ class Settings(BaseSettings):
     """Seconds that running items have to finish after SIGTERM."""
     services: Names = ()
     """Modules that define services and workflows."""
+
+    @field_validator("console_password")
+    @classmethod
+    def _guessable(cls, password: SecretStr) -> SecretStr:
+        text = password.get_secret_value()
+        if text.startswith("scrypt:") and HASHED.fullmatch(text) is None:
+            raise ValueError("this is not a whole hash; make one with: dalsegno config hash-password")
+        if text and len(text) < 8:
+            raise ValueError("a password needs at least 8 characters")
+        return password
+
+    @field_validator("console_hosts")
+    @classmethod
+    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if HOST.fullmatch(name) is None:
+                raise ValueError(f'"{name:.60}" is not a host name, such as music.example.org or nas.local:8443')
+        return names
 
     @field_validator("services")
     @classmethod
@@ -196,7 +226,7 @@ class Settings(BaseSettings):
             if kept is not None and MASK in str(kept):
                 values[name.upper()] = _unmasked(kept, live)
         for name, field in type(self).model_fields.items():
-            if field.annotation is SecretStr:
+            if field.annotation is SecretStr and name != "console_password":  # no source's business
                 values[name.upper()] = getattr(self, name).get_secret_value()
         values |= {SOURCE + key.upper(): text for key, text in self.source_options.items()}
         return values
@@ -315,7 +345,8 @@ def _explained(error: ValidationError, file: Path, origins: Mapping[str, tuple[O
     origin, line = origins.get(key, ("default", None))
     place = f"{file}, line {line}, " if origin == "file" else "environment, " if origin == "environment" else ""
     reason = fault["msg"].removeprefix("Value error, ")
-    given = "" if key.endswith("_URL") or not isinstance(fault["input"], str) else f' (it is "{fault["input"]:.60}")'
+    secret = key.endswith("_URL") or prefix == SOURCE or Settings.model_fields[field].annotation is SecretStr
+    given = "" if secret or not isinstance(fault["input"], str) else f' (it is "{fault["input"]:.60}")'
     return SettingInvalid(key=place + key, problem=f"{reason[0].lower()}{reason[1:]}{given}.")
 
 
