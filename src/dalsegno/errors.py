@@ -177,3 +177,31 @@ class OriginRefused(DalSegnoError):
 
     code = "origin_refused"
     status = 403
+
+
+class LoginNeeded(DalSegnoError):
+    """This console has a password. Sign in at /login, or send it along: curl -u console:PASSWORD"""
+
+    code = "login_needed"
+    status = 401
+
+
+class LoginFailed(DalSegnoError):
+    """This is not the password. It is CONSOLE_PASSWORD of the machine that runs the console."""
+
+    code = "login_failed"
+    status = 401
+
+
+class LoginThrottled(DalSegnoError):
+    """Too many wrong passwords. Try again in {wait} s."""
+
+    code = "login_throttled"
+    status = 429
+
+
+class ReadOnly(DalSegnoError):
+    """This console only shows. To change something, start it without --read-only and without CONSOLE_READ_ONLY."""
+
+    code = "read_only"
+    status = 403

@@ -53,6 +53,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         begun = False
+        kind = "api" if scope["path"].startswith("/api/") else "console"
+        scope.setdefault("state", {}).update(who=f"{kind}@{(scope.get('client') or ['unknown'])[0]}", signed_in=False)
 
         async def send_guarded(message: Message) -> None:
             nonlocal begun

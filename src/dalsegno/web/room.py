@@ -15,6 +15,8 @@ from dalsegno.store.store import Store
 class Room:
     store: Store
     settings: Settings
+    read_only: bool = False
+    """Nothing can be changed here: the guard refuses it, and pages need not offer it."""
 
 
 async def _room(request: Request) -> Room:
@@ -23,3 +25,12 @@ async def _room(request: Request) -> Room:
 
 
 Here = Annotated[Room, Depends(_room)]
+
+
+async def actor(request: Request) -> str:
+    """Who asks, for requested_by: `console@127.0.0.1`, or the name given at sign-in instead of `console`."""
+    who: str = request.state.who
+    return who
+
+
+Who = Annotated[str, Depends(actor)]
