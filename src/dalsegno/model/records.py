@@ -129,6 +129,7 @@ class ItemRecord(Record):
     progress_text: str | None
     error_code: str | None
     error_message: str | None
+    fingerprint: str | None
     started_at: datetime | None
     finished_at: datetime | None
 
@@ -152,6 +153,8 @@ class ProcessRecord(Record):
     started_at: datetime
     heartbeat_at: datetime
     lease_until: datetime
+    loops: Any | None
+    pools: Any | None
 
 
 class WorkerRecord(Record):
@@ -260,8 +263,9 @@ class HoldRecord(Record):
 class CommandRecord(Record):
     id: int
     type: Literal[
-        "pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority", "pause_stage", "resume_stage"
-    ]
+        "pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority", "pause_stage", "resume_stage",
+        "bulk_retry", "bulk_force_retry", "bulk_cancel",
+    ]  # fmt: skip
     job_id: int | None
     item_id: int | None
     payload: Any | None
@@ -271,6 +275,8 @@ class CommandRecord(Record):
     error_message: str | None
     created_at: datetime
     applied_at: datetime | None
+    progress: Any | None
+    stop_requested_at: datetime | None
 
 
 class EventRecord(Record):
@@ -298,6 +304,37 @@ class LogRecord(Record):
     stage_id: int | None
     item_id: int | None
     worker: str | None
+
+
+class ErrorGroupRecord(Record):
+    fingerprint: str
+    service: str
+    code: str
+    template: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    sample_item_id: int
+    sample_error: str
+
+
+class ErrorHourRecord(Record):
+    fingerprint: str
+    hour: int
+    count: int
+
+
+class MinuteRecord(Record):
+    minute: int
+    process_id: int
+    service: str
+    succeeded: int
+    failed: int
+    skipped: int
+    retried: int
+    interrupted: int
+    bytes: int
+    durations: Any
 
 
 class ArtifactRecord(Record):
@@ -344,6 +381,9 @@ RECORDS: dict[str, type[Record]] = {
     "events": EventRecord,
     "logs": LogRecord,
     "artifacts": ArtifactRecord,
+    "error_groups": ErrorGroupRecord,
+    "error_hours": ErrorHourRecord,
+    "minutes": MinuteRecord,
     "config_revisions": ConfigRevisionRecord,
 }
 """The record of each table, by the table's name."""

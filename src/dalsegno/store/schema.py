@@ -189,6 +189,13 @@ jobs = sa.Table(
         ),
     ),
     _pauses_that_end("jobs"),
+    # What is not over yet, for lists: few, however long the history.
+    sa.Index(
+        "ix_jobs_unfinished",
+        "id",
+        sqlite_where=sa.text("finished_at IS NULL"),
+        postgresql_where=sa.text("finished_at IS NULL"),
+    ),
 )
 
 COUNTERS = tuple(ItemStatus)
@@ -288,6 +295,8 @@ items = sa.Table(
     sa.Column("progress_text", sa.Text),
     sa.Column("error_code", sa.Text),
     sa.Column("error_message", sa.Text),
+    # The group of errors alike that its error belongs to.
+    sa.Column("fingerprint", sa.Text),
     sa.Column("started_at", UtcTime),
     sa.Column("finished_at", UtcTime),
     sa.UniqueConstraint("stage_id", "key"),
@@ -327,6 +336,14 @@ items = sa.Table(
         sqlite_where=sa.text("error_code IS NOT NULL"),
         postgresql_where=sa.text("error_code IS NOT NULL"),
     ),
+    sa.Index(
+        "ix_items_group",
+        "fingerprint",
+        "stage_id",
+        "seq",
+        sqlite_where=sa.text("error_code IS NOT NULL"),
+        postgresql_where=sa.text("error_code IS NOT NULL"),
+    ),
     postgresql_with={"fillfactor": "50"},
 )
 
@@ -355,6 +372,9 @@ processes = sa.Table(
     _required_time("started_at"),
     _required_time("heartbeat_at"),
     _required_time("lease_until"),
+    # What its loops and its pools were last seen doing, written with the heartbeat.
+    sa.Column("loops", Json),
+    sa.Column("pools", Json),
     sqlite_autoincrement=True,  # or SQLite gives a new process the number of a dead one, with all that was still its
 )
 
@@ -509,8 +529,11 @@ holds = sa.Table(
     sa.Column("held_until", UtcTime),
 )
 
+BULK = ("bulk_retry", "bulk_force_retry", "bulk_cancel")
+"""Commands about every item that a query finds, applied bit by bit; their `progress` says how far."""
 COMMANDS = (
     "pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority", "pause_stage", "resume_stage",
+    *BULK,
 )  # fmt: skip
 
 commands = sa.Table(
@@ -527,10 +550,12 @@ commands = sa.Table(
     sa.Column("error_message", sa.Text),
     _required_time("created_at"),
     sa.Column("applied_at", UtcTime),
+    sa.Column("progress", Json),
+    sa.Column("stop_requested_at", UtcTime),
     _one_of("type", COMMANDS),
     _one_of("status", CommandStatus),
     sa.CheckConstraint("(status = 'pending') = (applied_at IS NULL)", name="applied_has_time"),
-    sa.CheckConstraint("job_id IS NOT NULL OR item_id IS NOT NULL", name="has_target"),
+    sa.CheckConstraint(f"job_id IS NOT NULL OR item_id IS NOT NULL OR {_any('type', BULK)}", name="has_target"),
     sa.Index(
         "ix_commands_pending",
         "id",
@@ -566,6 +591,14 @@ events = sa.Table(
         sqlite_where=sa.text("item_id IS NULL"),
         postgresql_where=sa.text("item_id IS NULL"),
     ),
+    # What is about no single item, across jobs, in the order in which it happened.
+    sa.Index(
+        "ix_events_wide",
+        "tx",
+        "id",
+        sqlite_where=sa.text("item_id IS NULL"),
+        postgresql_where=sa.text("item_id IS NULL"),
+    ),
 )
 
 logs = sa.Table(
@@ -584,6 +617,59 @@ logs = sa.Table(
     _one_of("level", Level),
     sa.Index("ix_logs_job_id", "job_id", "id"),
     sa.Index("ix_logs_item_id", "item_id", "id"),
+    sa.Index(
+        "ix_logs_trouble",
+        "id",
+        sqlite_where=sa.text("level = 'warn' OR level = 'error'"),
+        postgresql_where=sa.text("level = 'warn' OR level = 'error'"),
+    ),
+)
+
+# --- what is kept for people ----------------------------------------------------------------------
+
+# Errors alike: the same service and code, and the same message once numbers, names and places are taken out.
+error_groups = sa.Table(
+    "error_groups",
+    metadata,
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("code", sa.Text, nullable=False),
+    sa.Column("template", sa.Text, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    _required_time("first_at"),
+    _required_time("last_at"),
+    sa.Column("sample_item_id", Id, nullable=False),
+    sa.Column("sample_error", sa.Text, nullable=False),
+    sa.Index("ix_error_groups_last_at", "last_at", "fingerprint"),
+    sa.CheckConstraint("count > 0", name="count_positive"),
+)
+
+error_hours = sa.Table(
+    "error_hours",
+    metadata,
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    # Hours since 1970, UTC.
+    sa.Column("hour", Id, primary_key=True, autoincrement=False),
+    _count("count"),
+    sa.Index("ix_error_hours_hour", "hour"),
+)
+
+# What a process settled in a minute, by service: for charts. Rows older than a day go.
+minutes = sa.Table(
+    "minutes",
+    metadata,
+    # Minutes since 1970, UTC.
+    sa.Column("minute", Id, primary_key=True, autoincrement=False),
+    sa.Column("process_id", Id, primary_key=True, autoincrement=False),
+    sa.Column("service", sa.Text, primary_key=True),
+    _count("succeeded"),
+    _count("failed"),
+    _count("skipped"),
+    _count("retried"),
+    _count("interrupted"),
+    sa.Column("bytes", sa.BigInteger, nullable=False, server_default="0"),
+    # Items by how long they took, a histogram.
+    sa.Column("durations", Json, nullable=False),
 )
 
 artifacts = sa.Table(
