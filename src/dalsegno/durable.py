@@ -21,7 +21,7 @@ def sync_data(descriptor: int) -> None:
         getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
-def sync_folder(path: Path) -> None:
+def sync_folder(path: Path | str) -> None:
     if not enabled:
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -12,7 +12,7 @@ import pytest
 from dalsegno.catalog import space
 from dalsegno.catalog.fetch import fetch
 from dalsegno.catalog.landing import land
-from dalsegno.catalog.part import Part
+from dalsegno.catalog.part import Part, clear
 from dalsegno.catalog.space import DiskFull
 from dalsegno.sources.http import Http
 from dalsegno.sources.model import Media
@@ -93,3 +93,4 @@ def test_a_disk_that_fills_up_on_the_way_keeps_what_came_and_goes_on_later(small
             landed = land(part, fetched, name=lambda suffix: PurePosixPath(f"song{suffix}"))
     assert (small_disk / landed.path).read_bytes() == song
     assert fetched.resumed_from + fetched.transferred == len(song)
+    clear(small_disk, "song-1")

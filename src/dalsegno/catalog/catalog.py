@@ -80,7 +80,7 @@ class Catalog:
         return found
 
     def library(self, snapshot: Mapping[str, Any]) -> Path:
-        return _path(str(snapshot.get("LIBRARY_ROOT") or self.settings.library_root)).absolute()
+        return _path(str(snapshot.get("LIBRARY_ROOT") or self.settings.library_root))
 
     def object_store(self, snapshot: Mapping[str, Any]) -> ObjectStore | None:
         """Where a job uploads to, if anywhere."""
@@ -153,7 +153,7 @@ class Catalog:
 
 @lru_cache(16)
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    return Path(text).expanduser().absolute()
 
 
 def _backend(tx: Tx, kind: str, url: str) -> int:

@@ -131,22 +131,20 @@ def _over(part: Part, receipt: Receipt, place: PurePosixPath) -> Receipt:
 
 
 def _beside(part: Part, receipt: Receipt, wanted: PurePosixPath, shelf: Shelf) -> tuple[Receipt, bool]:
-    place = shelf.folder(wanted.parts[:-1])
-    with shelf.filling(part.root / place):
-        return _under_a_free_name(part, receipt, place, wanted.name, shelf)
+    folder = shelf.folder(wanted.parts[:-1])
+    with shelf.filling(folder):
+        return _under_a_free_name(part, receipt, folder, wanted.name, shelf)
 
 
-def _under_a_free_name(
-    part: Part, receipt: Receipt, place: PurePosixPath, wanted: str, shelf: Shelf
-) -> tuple[Receipt, bool]:
-    folder = part.root / place
-    for name, there in shelf.free_names(place, wanted):
+def _under_a_free_name(part: Part, receipt: Receipt, folder: str, wanted: str, shelf: Shelf) -> tuple[Receipt, bool]:
+    place = folder[len(shelf.root) + 1 :]
+    for name, there in shelf.free_names(folder, wanted):
         if there is not None:
-            same = _twin(part, receipt, place / there)
+            same = _twin(part, receipt, PurePosixPath(place, there))
             if same is not None:
                 return same, True
             continue
-        receipt = _at(receipt, place / name)
+        receipt = _at(receipt, f"{place}/{name}" if place else name)
         part.write_receipt(receipt)
         faults.point("land.receipt")
         if not _move(part, f"{folder}/{name}"):
@@ -193,7 +191,7 @@ def _move(part: Part, final: str) -> bool:
     return True
 
 
-def _at(receipt: Receipt, place: PurePosixPath, *, replace: bool = False) -> Receipt:
+def _at(receipt: Receipt, place: PurePosixPath | str, *, replace: bool = False) -> Receipt:
     return Receipt(
         sha256=receipt.sha256,
         size=receipt.size,

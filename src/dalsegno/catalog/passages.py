@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -100,6 +101,7 @@ def _never(_error: Exception) -> bool:
     return False
 
 
+@lru_cache(512)
 def _host(url: str | None) -> str | None:
     try:
         place = urlsplit(url or "")

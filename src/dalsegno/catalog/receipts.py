@@ -135,7 +135,7 @@ class Receipts:
             while text:
                 text = text[os.write(descriptor, text) :]
             durable.sync_file(descriptor)
-            durable.sync_folder(Path(self._staging))
+            durable.sync_folder(self._staging)
         except OSError:
             os.close(descriptor)
             os.unlink(path)

@@ -26,30 +26,29 @@ class Shelf:
     """One for a library and process, shared by its threads. Reads a folder again only when it has changed."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self._seen: OrderedDict[Path, tuple[int, dict[str, str], float]] = OrderedDict()
-        self._filling: Counter[Path] = Counter()
+        self.root = str(root)
+        self._seen: OrderedDict[str, tuple[int, dict[str, str], float]] = OrderedDict()
+        self._filling: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def folder(self, parts: tuple[str, ...]) -> PurePosixPath:
-        """The folder for these names, relative to the root, made if need be."""
-        place = PurePosixPath()
+    def folder(self, parts: tuple[str, ...]) -> str:
+        """The folder for these names, made if need be."""
+        place = self.root
         for part in parts:
-            place = place / self._step(self.root / place, part)
+            place = f"{place}/{self._step(place, part)}"
         return place
 
-    def free_names(self, place: PurePosixPath, name: str) -> Iterator[tuple[str, str | None]]:
+    def free_names(self, folder: str, name: str) -> Iterator[tuple[str, str | None]]:
         """`name`, then `name (2)` and so on, each with what already has it there, or None."""
-        suffix = place.joinpath(name).suffix
-        stem = name.removesuffix(suffix)
-        folder = self.root / place
         yield name, self._find(folder, name)
+        suffix = PurePosixPath(name).suffix
+        stem = name.removesuffix(suffix)
         for number in range(2, 10_000):
             other = f"{stem} ({number}){suffix}"
             yield other, self._find(folder, other)
 
     @contextmanager
-    def filling(self, folder: Path) -> Iterator[None]:
+    def filling(self, folder: str) -> Iterator[None]:
         """Around finding a name there and putting something under it."""
         with self._lock:
             self._filling[folder] += 1
@@ -61,33 +60,33 @@ class Shelf:
                 if not self._filling[folder]:
                     del self._filling[folder]
 
-    def added(self, folder: Path, name: str) -> None:
+    def added(self, folder: str, name: str) -> None:
         """We put it there ourselves: no reason to read the folder again."""
         with self._lock:
             seen = self._seen.get(folder)
             if seen is not None:
                 seen[1][_same(name)] = name
-                self._seen[folder] = (folder.stat().st_mtime_ns, seen[1], seen[2])
+                self._seen[folder] = (os.stat(folder).st_mtime_ns, seen[1], seen[2])
 
-    def _step(self, parent: Path, part: str) -> str:
+    def _step(self, parent: str, part: str) -> str:
         name, number = part, 1
         while True:
             there = self._find(parent, name)
             if there is not None:
-                if (parent / there).is_dir():
+                if os.path.isdir(f"{parent}/{there}"):
                     return there
                 number += 1
                 name = f"{part} ({number})"
                 continue
-            (parent / name).mkdir(parents=True, exist_ok=True)
+            os.makedirs(f"{parent}/{name}", exist_ok=True)
             durable.sync_folder(parent)
             self.added(parent, name)
             return name
 
-    def _find(self, folder: Path, name: str) -> str | None:
+    def _find(self, folder: str, name: str) -> str | None:
         with self._lock:
             try:
-                changed = folder.stat().st_mtime_ns
+                changed = os.stat(folder).st_mtime_ns
             except FileNotFoundError:
                 return None
             seen = self._seen.get(folder)

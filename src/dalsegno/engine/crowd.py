@@ -13,9 +13,9 @@ import time
 
 LOOK = 0.1
 """Seconds between two looks."""
-STORM = 12_000
+STORM = 4_000
 """Changes of hands a second that are too many, while a processor is busy all the time."""
-CALM = 5_000
+CALM = 1_500
 BUSY = 0.8
 """Of one processor."""
 

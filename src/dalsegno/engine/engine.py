@@ -89,6 +89,8 @@ class Engine:
         alone = threading.Lock()
         self._crowd = Crowd()
         self._settler.crowd = self._crowd
+        self._roster.minutes = self._settler.minutes
+        self._heart.loops = self._loops
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = replace(service, workers=workers)
@@ -167,6 +169,7 @@ class Engine:
         self._watch_stop.set()
         try:
             self._settler.flush()
+            self._roster.report()
             self._flow.catch_up()
             self._heart.stop(timeout=5)
             self._heart.unregister()

@@ -150,6 +150,10 @@ class Pool:
         """Every item whose handler runs now, with its worker: what can begin, progress and time out."""
         return list(self.running.items())
 
+    def phases(self) -> list[dict[str, Any]]:
+        """How the pools of a service made of phases stand; empty for all others."""
+        return []
+
     def abandon(self) -> list[Item]:
         """Disown what still runs, for the end: whatever its handlers say from now on does not count."""
         with self._ending:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Set
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Set
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ from dalsegno.version import VERSION
 
 if TYPE_CHECKING:
     from dalsegno.engine.executor import Pool
+    from dalsegno.engine.minutes import Minutes
     from dalsegno.store.store import Store, Tx
 
 logger = logging.getLogger("dalsegno.engine")
@@ -36,6 +37,8 @@ class Heart(Looper):
         self._labels = labels
         self._ttl = ttl
         self._died = died
+        self.loops: Callable[[], Iterable[Looper]] = lambda: ()
+        """Those of this process; people look when each last came round."""
 
     def register(self, capacity: dict[str, int]) -> None:
         self._capacity = capacity
@@ -71,6 +74,8 @@ class Heart(Looper):
 
     def _beat(self, tx: Tx) -> bool:
         alive = tx.hot.renew(tx, self.process_id, self._ttl)
+        ticks = {loop.name: {"at": _moment(loop.ticked_at), "failures": loop.failures} for loop in self.loops()}
+        tx.conn.execute(sa.update(processes).where(processes.c.id == self.process_id).values(loops=ticks))
         tx.conn.execute(sa.update(nodes).where(nodes.c.name == self._node).values(last_seen=tx.now))
         return alive
 
@@ -82,8 +87,15 @@ class Heart(Looper):
         tx.conn.execute(sa.delete(processes).where(processes.c.id == self.process_id))
 
 
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
 class Roster:
     """What every worker is doing now, written only where it changed and at most once a second."""
+
+    minutes: Minutes | None = None
+    """What the process settled goes along: one write for both."""
 
     def __init__(self, store: Store, pools: dict[str, Pool], process_id: Callable[[], int]) -> None:
         self._store = store
@@ -91,17 +103,22 @@ class Roster:
         self._process_id = process_id
         self._written: dict[str, dict[str, Any]] = {}
         self._written_as = 0
+        self._phases: dict[str, Any] = {}
 
     def report(self) -> None:
         process_id = self._process_id()
         if process_id != self._written_as:  # it starts over under a new number
-            self._written, self._written_as = {}, process_id
+            self._written, self._written_as, self._phases = {}, process_id, {}
         lines = {name: self._line(pool, name) for pool in self._pools.values() for name in pool.worker_names()}
         changed = {name: line for name, line in lines.items() if self._written.get(name) != line}
         gone = self._written.keys() - lines.keys()
-        if changed or gone:
-            self._store.write("workers", lambda tx: self._write(tx, changed, gone))
-            self._written = lines
+        phases = {name: told for name, pool in self._pools.items() if (told := pool.phases())}
+        settled = self.minutes.to_write(process_id) if self.minutes is not None else []
+        if changed or gone or settled or phases != self._phases:
+            self._store.write("workers", lambda tx: self._write(tx, changed, gone, phases, settled))
+            self._written, self._phases = lines, phases
+            if self.minutes is not None:
+                self.minutes.written()
 
     def _line(self, pool: Pool, name: str) -> dict[str, Any]:
         item = pool.running.get(name)
@@ -122,8 +139,19 @@ class Roster:
             "errors": pool.errors,
         }
 
-    def _write(self, tx: Tx, changed: dict[str, dict[str, Any]], gone: Set[str]) -> None:
+    def _write(
+        self,
+        tx: Tx,
+        changed: dict[str, dict[str, Any]],
+        gone: Set[str],
+        phases: dict[str, Any],
+        settled: list[dict[str, Any]],
+    ) -> None:
         process_id = self._process_id()
+        if settled and self.minutes is not None:
+            self.minutes.store(tx, settled)
+        if phases != self._phases:
+            tx.conn.execute(sa.update(processes).where(processes.c.id == process_id).values(pools=phases))
         if gone:
             tx.conn.execute(sa.delete(workers).where(workers.c.process_id == process_id, workers.c.name.in_(gone)))
         rows = [{**line, "who": name, "updated_at": tx.now} for name, line in changed.items()]

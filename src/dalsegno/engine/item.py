@@ -70,15 +70,22 @@ class Transfer:
         self.done = done
         self.total: int | None = None
         self._marks = deque([(now, done)])
+        self._told = done
 
     def moved(self, done: int, total: int | None, now: float) -> None:
         if done < self.done:  # it started over
             self._marks = deque([(now, done)])
+            self._told = done
         self.done, self.total = done, total if total is not None else self.total
         if now - self._marks[-1][0] >= SPEED_EVERY:
             self._marks.append((now, done))
             while len(self._marks) > 1 and self._marks[1][0] <= now - SPEED_OVER:
                 self._marks.popleft()
+
+    def news(self) -> int:
+        """Bytes moved since this was last asked."""
+        moved, self._told = self.done - self._told, self.done
+        return max(0, moved)
 
     def speed(self, now: float | None = None) -> float:
         """Bytes per second over the last few seconds; 0 when nothing moved in them."""

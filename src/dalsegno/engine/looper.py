@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 
 from dalsegno.errors import DalSegnoError
@@ -24,7 +25,9 @@ class Looper(ABC):
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._failures = 0
+        self.failures = 0
+        self.ticked_at: float | None = None
+        """When it last came round, in seconds since 1970."""
 
     @abstractmethod
     def tick(self) -> float | None:
@@ -55,21 +58,22 @@ class Looper(ABC):
                 self._wake.wait(wait)
 
     def _tick_safely(self) -> float:
+        self.ticked_at = time.time()
         try:
             wait = self.tick()
         except DalSegnoError as error:
             # Said once per outage, not once per try.
-            if self._failures == 0:
+            if self.failures == 0:
                 logger.warning("%s waits: %s", self.name, error)
             return self._back_off()
         except Exception:
             logger.exception("%s failed; it tries again", self.name)
             return self._back_off()
-        if self._failures:
-            logger.info("%s goes on after %d failed tries", self.name, self._failures)
-            self._failures = 0
+        if self.failures:
+            logger.info("%s goes on after %d failed tries", self.name, self.failures)
+            self.failures = 0
         return self.interval if wait is None else wait
 
     def _back_off(self) -> float:
-        self._failures += 1
-        return float(min(LONGEST_WAIT, 0.05 * 2 ** min(self._failures, 10)))
+        self.failures += 1
+        return float(min(LONGEST_WAIT, 0.05 * 2 ** min(self.failures, 10)))

@@ -215,6 +215,17 @@ class PhasedPool(Pool):
         """How many answers wait before each phase."""
         return [len(queue) for queue in self._queues]
 
+    def phases(self) -> list[dict[str, Any]]:
+        with self._ready:
+            now = self._clock.monotonic()
+            most = (*[self.rule.most] * self._last, self.rule.transfers)
+            lines = zip(self.families, self._busy, most, self._queues, self.capacities, self._paces, strict=True)
+            return [
+                {"name": name, "busy": busy, "most": limit, "queued": len(queue), "capacity": capacity,
+                 "seconds": float(f"{pace.seconds(now):.3g}")}
+                for name, busy, limit, queue, capacity, pace in lines
+            ]  # fmt: skip
+
     # --- workers ------------------------------------------------------------------------------
 
     def start(self) -> None:

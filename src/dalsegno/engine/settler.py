@@ -21,6 +21,7 @@ from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.follower import follow
 from dalsegno.engine.item import Item
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.minutes import Minutes
 from dalsegno.engine.planner import advance
 from dalsegno.engine.verdict import UNSTORABLE, Rules, decide
 from dalsegno.errors import CommandRefused, DalSegnoError
@@ -78,6 +79,7 @@ class Settler(Looper):
         self._moved_jobs: set[int] = set()
         self._last_progress = 0.0
         self.crowd = Crowd()
+        self.minutes = Minutes()
         self._resting = False
         """After a settle, a few outcomes wait for company: a commit costs the same for one as for twenty."""
         self._beginning = threading.Lock()
@@ -206,6 +208,7 @@ class Settler(Looper):
             return
         self._quiet |= done.quiet_jobs
         accepted = done.accepted
+        self.minutes.settled(group, rows, accepted, now)
         for item, outcome in group:
             item.settled = True
             self._moved_jobs.add(item.claimed.job_id)
@@ -276,6 +279,8 @@ class Settler(Looper):
         if moved or jobs_moved:
             self._store.write("progress", lambda tx: _store_progress(tx, moved, jobs_moved))
             self._moved_jobs.difference_update(jobs_moved)
+        in_work = (item for pool in self._pools.values() for _, item in pool.in_work())
+        self.minutes.moving(in_work, self._store.clock.now())
         self._report()
 
 

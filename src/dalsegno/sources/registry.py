@@ -59,10 +59,13 @@ class Sources:
         self._plugins = {each.name: each for each in entry_points(group=GROUP)}
         self._open: dict[str, Source] = {}
         self._lock = threading.Lock()
+        self._names: list[str] | None = None
 
     def names(self) -> list[str]:
         """Those in use: SOURCES in its order, else every source that is configured."""
-        return self.config.list("SOURCES") or [name for name in self._known() if self._configured(name)]
+        if self._names is None:
+            self._names = self.config.list("SOURCES") or [name for name in self._known() if self._configured(name)]
+        return self._names
 
     def get(self, name: str) -> Source:
         with self._lock:

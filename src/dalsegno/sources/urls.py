@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote, unquote_plus, urlsplit, urlunsplit
 
 from dalsegno.settings import masked_url
@@ -43,6 +44,7 @@ class Target:
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
+@lru_cache(512)
 def target(url: str) -> Target:
     """Raises Unusable for anything but a sound http or https URL."""
     try:
@@ -76,6 +78,7 @@ def _basic(netloc: str) -> str:
     return "Basic " + b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
 
 
+@lru_cache(512)
 def host_of(url: str) -> str:
     """In small letters; empty where it has none."""
     try:
@@ -84,6 +87,7 @@ def host_of(url: str) -> str:
         return ""
 
 
+@lru_cache(512)
 def without_login(url: str) -> str:
     """The URL without user and password; the rest as it was."""
     try:
@@ -93,6 +97,7 @@ def without_login(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
+@lru_cache(512)
 def named(url: str) -> str:
     """The URL as a name: fit to be stored and shown."""
     return masked_url(without_login(url))
@@ -106,6 +111,7 @@ def lasting(url: str) -> bool:
         return False
 
 
+@lru_cache(512)
 def secrets_of(url: str) -> tuple[str, ...]:
     """The texts in a URL that may not be shown."""
     try:

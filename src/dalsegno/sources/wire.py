@@ -10,6 +10,7 @@ import re
 import select
 import socket
 import ssl
+import struct
 import time
 from contextlib import suppress
 
@@ -117,8 +118,7 @@ class Wire:
     def ask(self, request: bytes, timeout: float) -> tuple[int, bool, Headers]:
         """Sends the head of a request; returns status, whether it was HTTP/1.1, and headers."""
         if timeout != self._timeout:
-            self._sock.settimeout(timeout)
-            self._timeout = timeout
+            self._set_timeout(timeout)
         again, self.used = self.used, True
         self._start = self._end = 0
         try:
@@ -128,7 +128,7 @@ class Wire:
             if again and self._end == 0:
                 raise Stale(f"{self.host} had closed the connection") from error
             raise ProtocolError(f"{self.host} broke the connection off", error) from error
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:
             raise TimeoutError(f"{self.host} did not answer within {timeout:g} s") from error
         status = _STATUS(head)
         if status is None:
@@ -136,6 +136,17 @@ class Wire:
         if status[2][0] == 0x31:  # 1xx: the answer itself is still to come
             return self._after_hint(timeout)
         return int(status[2]), status[1] == b"1", _headers(head, self.host)
+
+    def _set_timeout(self, timeout: float) -> None:
+        """Kept by the system where it can be: Python's own asks before every read whether there is something."""
+        self._timeout = timeout
+        if isinstance(self._sock, ssl.SSLSocket):
+            self._sock.settimeout(timeout)
+            return
+        self._sock.settimeout(None)
+        within = struct.pack("@ll", int(timeout), max(1, int(timeout % 1 * 1_000_000)))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, within)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, within)
 
     def _after_hint(self, timeout: float) -> tuple[int, bool, Headers]:
         for _ in range(8):
@@ -180,7 +191,7 @@ class Wire:
             return count
         try:
             return self._sock.recv_into(view)
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:
             raise TimeoutError(f"{self.host} sent nothing for {self._timeout:g} s") from error
         except OSError as error:
             raise ProtocolError(f"{self.host} broke the connection off", error) from error
@@ -205,7 +216,7 @@ class Wire:
 
 
 def _headers(head: bytes, host: str) -> Headers:
-    headers = Headers()
+    headers: dict[str, str] = {}
     last = ""
     for line in head.decode("latin-1").split("\r\n")[1:]:
         if line[:1] in (" ", "\t"):  # a value folded over two lines, as was once allowed
@@ -224,4 +235,4 @@ def _headers(head: bytes, host: str) -> Headers:
                 raise ProtocolError(f"{host} announces two lengths")
         else:
             headers[last] += f", {value}"
-    return headers
+    return Headers(headers)
