@@ -1,4 +1,4 @@
-"""What this process settled, minute by minute: how many items, how they ended, how long they took, how many bytes moved.
+"""What this process settled, minute by minute: items by how they ended and how long they took, and bytes moved.
 
 Kept in memory and written with the roster, once a second at most: it costs an item well under a microsecond.
 """

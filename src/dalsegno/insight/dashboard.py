@@ -1,0 +1,202 @@
+"""The dashboard, read in one moment: what needs somebody, what runs and how fast, who works, what went wrong lately.
+
+What the catalog knows (songs, files, room on the disk) is in `catalog.overview`: the engine does not know what a song
+is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import sqlalchemy as sa
+
+from dalsegno.insight.attention import Attention, needs_attention
+from dalsegno.insight.charts import Charts, rate_of, read_charts
+from dalsegno.insight.items import ItemLine
+from dalsegno.insight.jobs import JobDetail, JobLine, job_detail, list_jobs
+from dalsegno.insight.pools import Pool, Verdict, pools_of, verdicts
+from dalsegno.insight.progress import JobProgress, progress_of
+from dalsegno.insight.workers import ProcessLine, TransferTotals, list_processes, transfer_totals
+from dalsegno.model.records import ItemRecord
+from dalsegno.model.states import JOB_ACTIVE, JOB_FINISHED, ItemStatus, JobStatus, StageStatus
+from dalsegno.store.schema import events, items, jobs, stages
+from dalsegno.store.store import Tx
+
+QUEUE = 8
+RECENT = 5
+FAILURES = 6
+LOOKED_AT = 500
+"""Events among which the last failures are looked for."""
+CAP = 1000
+UNDER_WAY = frozenset({StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    seconds: float
+    rate: float
+    """Items a second."""
+    basis: Literal["last_5_minutes", "since_start"]
+    stage: str
+    """The stage that it is about: later ones may add to it."""
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """A soft pause: what has begun may finish."""
+
+    left: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveJob:
+    detail: JobDetail
+    progress: JobProgress
+    eta: Eta | None
+    draining: Draining | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    queued_jobs: int
+    """At most 1,000."""
+    queued_jobs_more: bool
+    pending: int
+    """Items that wait, of all unfinished jobs."""
+    running: int
+    failed: int
+    """Items of the job shown and of the unfinished ones that failed and were not retried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    now: datetime
+    attention: list[Attention]
+    job: ActiveJob | None
+    """The one that matters most right now: running, else paused, else next, else last."""
+    active: list[JobLine]
+    """All that run, but for the one shown."""
+    waiting: list[JobLine]
+    finished: list[JobLine]
+    pools: list[Pool]
+    verdicts: list[Verdict]
+    transfer: TransferTotals
+    counters: Counters
+    exceptions: list[ItemLine]
+    """Items that failed last, newest first."""
+    processes: list[ProcessLine]
+
+
+def read_dashboard(tx: Tx, job_id: int | None = None) -> Dashboard:
+    """Around the job named, else the one that matters most."""
+    processes = list_processes(tx)
+    waiting = _in_turn(list_jobs(tx, status=[JobStatus.QUEUED, JobStatus.PAUSED], limit=100))
+    finished = list_jobs(tx, status=JOB_FINISHED, limit=RECENT + 1)
+    active = list_jobs(tx, status=JOB_ACTIVE, limit=QUEUE)
+    shown = job_id if job_id is not None else _first(active, waiting, finished)
+    job = None if shown is None else active_job(tx, shown, processes)
+    services = [] if job is None else [stage.service for stage in job.detail.stages if stage.status in UNDER_WAY]
+    return Dashboard(
+        now=tx.now,
+        attention=needs_attention(tx, processes),
+        job=job,
+        active=[line for line in active if line.job.id != shown],
+        waiting=[line for line in waiting if line.job.id != shown][:QUEUE],
+        finished=[line for line in finished if line.job.id != shown][:RECENT],
+        pools=pools_of(processes, services),
+        verdicts=verdicts(processes),
+        transfer=transfer_totals(tx),
+        counters=_counters(tx, job),
+        exceptions=_exceptions(tx),
+        processes=processes,
+    )
+
+
+def charts(tx: Tx) -> Charts:
+    return read_charts(tx)
+
+
+# --- the job ------------------------------------------------------------------------------------
+
+
+def active_job(tx: Tx, job_id: int, processes: list[ProcessLine]) -> ActiveJob:
+    detail = job_detail(tx, job_id)
+    progress = progress_of(detail, tx.now)
+    return ActiveJob(detail, progress, _eta(tx, detail, progress), _draining(detail, processes))
+
+
+def _eta(tx: Tx, detail: JobDetail, progress: JobProgress) -> Eta | None:
+    """Of the stage under way that takes longest. Its rate is that of the last minutes, where nobody else shares it."""
+    found = []
+    for stage, line in zip(detail.stages, progress.stages, strict=True):
+        if stage.status != StageStatus.RUNNING or line.expected is None:
+            continue
+        left = max(0, line.expected - line.done)
+        lately = rate_of(tx, stage.service) if _alone(tx, stage.id, stage.service) else None
+        rate = lately or line.rate
+        if rate and left:
+            basis: Literal["last_5_minutes", "since_start"] = "last_5_minutes" if lately else "since_start"
+            found.append(Eta(left / rate, rate, basis, stage.key, left))
+    return max(found, key=lambda eta: eta.seconds, default=None)
+
+
+def _alone(tx: Tx, stage_id: int, service: str) -> bool:
+    live = sa.select(stages.c.id).where(
+        sa.text("status IN ('running', 'pause_requested')"), stages.c.service == service, stages.c.id != stage_id
+    )
+    return tx.row(live.limit(1)) is None
+
+
+def _draining(detail: JobDetail, processes: list[ProcessLine]) -> Draining | None:
+    if detail.job.status != JobStatus.PAUSE_REQUESTED:
+        return None
+    draining = [stage for stage in detail.stages if stage.status == StageStatus.PAUSE_REQUESTED]
+    left = sum(stage.claimed + stage.running for stage in draining)
+    services = {stage.service for stage in draining}
+    workers = sum(worker.service in services for line in processes if line.alive for worker in line.workers)
+    return Draining(left, max(left, workers))
+
+
+def _first(active: list[JobLine], waiting: list[JobLine], finished: list[JobLine]) -> int | None:
+    paused = [line for line in waiting if line.job.status == JobStatus.PAUSED]
+    return next((line.job.id for line in (*active, *paused, *waiting, *finished)), None)
+
+
+def _in_turn(lines: list[JobLine]) -> list[JobLine]:
+    return sorted(lines, key=lambda line: (line.job.priority, line.job.order_seq))
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def _counters(tx: Tx, job: ActiveJob | None) -> Counters:
+    some = sa.select(jobs.c.id).where(sa.text("jobs.status = 'queued'")).limit(CAP + 1)
+    queued = tx.conn.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar_one()
+    live = sa.select(sa.func.sum(stages.c.pending), sa.func.sum(stages.c.running), sa.func.sum(stages.c.failed)).where(
+        sa.text("status IN ('running', 'pause_requested')")
+    )
+    pending, running, failed = (int(number or 0) for number in tx.conn.execute(live).one())
+    if job is not None:
+        failed += sum(stage.failed for stage in job.detail.stages if stage.status not in UNDER_WAY)
+    return Counters(min(queued, CAP), queued > CAP, pending, running, failed)
+
+
+# --- what went wrong ------------------------------------------------------------------------------
+
+
+def _exceptions(tx: Tx) -> list[ItemLine]:
+    """From the newest events back, so far as it is cheap. An item that was retried since has recovered, or will."""
+    newest = [events.c.tx.desc(), events.c.id.desc()] if tx.conn.dialect.name == "postgresql" else [events.c.id.desc()]
+    last = sa.select(events.c.type, events.c.item_id).order_by(*newest).limit(LOOKED_AT).subquery()
+    ids = dict.fromkeys(tx.conn.execute(sa.select(last.c.item_id).where(last.c.type == "item_failed")).scalars())
+    query = sa.select(items, stages.c.key.label("_stage")).join(stages, stages.c.id == items.c.stage_id)
+    query = query.where(items.c.id.in_(list(ids)[: FAILURES * 3]), items.c.status == ItemStatus.FAILED)
+    found = [
+        ItemLine(row["_stage"], ItemRecord.model_validate({key: row[key] for key in row if key != "_stage"}))
+        for row in tx.rows(query)
+    ]
+    return sorted(found, key=lambda line: line.item.finished_at or tx.now, reverse=True)[:FAILURES]
