@@ -52,6 +52,13 @@ class InputInvalid(DalSegnoError):
     status = 422
 
 
+class QueryInvalid(DalSegnoError):
+    """{problem} (at character {position} of the query){hint}"""
+
+    code = "query_invalid"
+    status = 422
+
+
 class PayloadTooLarge(DalSegnoError):
     """{what} is {size:,} bytes; the limit is {limit:,}. Store large data as a file and pass its path."""
 
@@ -166,7 +173,8 @@ class SettingInvalid(DalSegnoError):
 
 
 class HostRefused(DalSegnoError):
-    """This console does not answer to the name "{host}". Use the address that it printed when it started."""
+    """This console does not answer to the name "{host}". Use the address that it printed when it started,
+    or add the name to CONSOLE_HOSTS."""
 
     code = "host_refused"
     status = 421
