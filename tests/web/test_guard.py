@@ -151,11 +151,11 @@ def test_only_loopback_is_listened_on_unless_said_otherwise(host: str) -> None:
         bind(host, 0)
 
 
-def test_insecure_means_any_address() -> None:
-    with bind("0.0.0.0", 0, insecure=True) as listening:
+def test_a_guarded_one_may_listen_anywhere() -> None:
+    with bind("0.0.0.0", 0, guarded=True) as listening:
         assert listening.getsockname()[0] == "0.0.0.0"
 
 
 def test_an_address_that_is_not_ours_is_said_so() -> None:
     with pytest.raises(SettingInvalid, match=r'cannot listen on "192\.0\.2\.1"'):
-        bind("192.0.2.1", 0, insecure=True)
+        bind("192.0.2.1", 0, guarded=True)

@@ -19,6 +19,7 @@ from dalsegno.cli import (
     items,
     jobs,
     listings,
+    password,
     pauses,
     run,
     serve,
@@ -75,6 +76,7 @@ for group in (
     app.add_typer(group.app)
 app.add_typer(flow.breaker_app, name="breaker")
 app.add_typer(workflows.app, name="workflow")
+config.app.add_typer(password.app)
 app.add_typer(config.app, name="config")
 app.add_typer(bench_app, name="bench")
 

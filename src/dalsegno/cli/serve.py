@@ -21,21 +21,31 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Its port, befo
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Listen where other machines reach it, though there is no password.")
 ]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="A console that shows everything and changes nothing.")]
 
 
 @command(app, "serve")
 def serve(
-    desk: Desk, host: Host = None, port: Port = None, insecure: Insecure = False, services: Modules = None
-) -> None:  # fmt: skip
+    desk: Desk,
+    host: Host = None,
+    port: Port = None,
+    insecure: Insecure = False,
+    read_only: ReadOnly = False,
+    services: Modules = None,
+) -> None:
     """Run the console and an engine until SIGINT or SIGTERM.
 
     The first signal lets running items finish, up to DRAIN_SEC, while the console still answers; a second one
     leaves at once. Where another engine has the database file, the console works with that one, and takes its
     place when it stops.
 
+    Other addresses than loopback need CONSOLE_PASSWORD. Where it is set, everybody has to sign in.
+
     **Examples**
 
     dalsegno serve
+
+    dalsegno serve --host 0.0.0.0 --read-only
 
     dalsegno serve --port 9000 --services mystudio.services
     """
@@ -46,11 +56,12 @@ def serve(
 
     settings = desk.settings
     where = host or settings.console_host
+    guarded = insecure or bool(settings.console_password.get_secret_value())
     toolbox = open_toolbox([*settings.services, *(services or ())])
     with (
-        bind(where, settings.console_port if port is None else port, insecure=insecure) as listening,
+        bind(where, settings.console_port if port is None else port, guarded=guarded) as listening,
         desk.store() as store,
-        ConsoleServer(create_app(store, settings, host=where), listening) as console,
+        ConsoleServer(create_app(store, settings, host=where, read_only=read_only), listening) as console,
     ):
         stopping = Stopping().install()
         place = EnginePlace(desk, toolbox.engine(store, settings))

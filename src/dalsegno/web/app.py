@@ -10,18 +10,23 @@ from fastapi.staticfiles import StaticFiles
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 from dalsegno.version import VERSION
-from dalsegno.web import page
+from dalsegno.web import login, page
 from dalsegno.web.answers import json_answers
-from dalsegno.web.api import commands, jobs, workers
+from dalsegno.web.api import commands, events, jobs, workers
+from dalsegno.web.door import Door
 from dalsegno.web.guard import Guard
+from dalsegno.web.live import Live
+from dalsegno.web.origins import Origins
 from dalsegno.web.problems import DOCUMENTED, answer_with_problems, describe_problems
 from dalsegno.web.room import Room
 
 STATIC = Path(__file__).parent / "static"
 
 
-def create_app(store: Store, settings: Settings, *, host: str | None = None) -> FastAPI:
-    """`host` is where it listens, unless that is CONSOLE_HOST."""
+def create_app(
+    store: Store, settings: Settings, *, host: str | None = None, read_only: bool = False
+) -> FastAPI:  # fmt: skip
+    """`host` is where it listens, unless that is CONSOLE_HOST; `read_only` is said before CONSOLE_READ_ONLY."""
     secrets = settings.secrets()
     app = FastAPI(
         title="Dal Segno",
@@ -33,11 +38,16 @@ def create_app(store: Store, settings: Settings, *, host: str | None = None) -> 
         default_response_class=json_answers(secrets),
         responses=DOCUMENTED,
     )
-    app.state.room = Room(store, settings)
-    app.add_middleware(Guard, host=host or settings.console_host, secrets=secrets)
+    read_only = read_only or settings.console_read_only
+    app.state.room = Room(store, settings, read_only)
+    app.state.door = Door(store, settings)
+    app.state.live = Live(store, secrets)
+    origins = Origins(host or settings.console_host, settings.console_hosts)
+    app.add_middleware(Guard, origins=origins, door=app.state.door, read_only=read_only, secrets=secrets)
     answer_with_problems(app, secrets)
-    for part in (jobs.router, commands.router, workers.router):
+    for part in (jobs.router, commands.router, workers.router, events.router):
         app.include_router(part, prefix="/api")
+    app.include_router(login.router)
     app.include_router(page.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 

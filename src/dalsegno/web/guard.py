@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import socket
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dalsegno.errors import DalSegnoError, HostRefused, OriginRefused, PayloadTooLarge
+from dalsegno.errors import DalSegnoError, LoginNeeded, PayloadTooLarge, ReadOnly
+from dalsegno.web.door import Door
+from dalsegno.web.origins import Origins
 from dalsegno.web.problems import UNEXPECTED, problem, problem_of
 
 logger = logging.getLogger("dalsegno.web")
@@ -27,25 +29,24 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-
-
-def is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host.lower() == "localhost" if address is None else address.is_loopback
+OPEN = frozenset({"/healthz", "/readyz", "/login"})
+"""Answered without a password, as are static files: whoever watches a process has none."""
+SIGNING = frozenset({"/login", "/logout"})
+"""Writes that a console which only shows takes too."""
 
 
 class Guard:
     """Outermost, so that nothing leaves without its headers: not even an error nobody expected."""
 
-    def __init__(self, app: ASGIApp, host: str, secrets: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, origins: Origins, door: Door, read_only: bool, secrets: Sequence[str]
+    ) -> None:  # fmt: skip
         self._app = app
-        self._names = {"localhost", "127.0.0.1", "::1", host.lower().strip("[]")}
-        # A page that rebinds DNS comes with a name of its own, never with a bare address: those may pass.
-        self._open = not is_loopback(host)
-        if self._open:
-            machine = socket.gethostname().lower()
-            self._names |= {machine, f"{machine}.local"}
+        self._origins = origins
+        self._door = door
+        self._read_only = read_only
         self._secrets = secrets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,8 +54,6 @@ class Guard:
             await self._app(scope, receive, send)
             return
         begun = False
-        kind = "api" if scope["path"].startswith("/api/") else "console"
-        scope.setdefault("state", {}).update(who=f"{kind}@{(scope.get('client') or ['unknown'])[0]}", signed_in=False)
 
         async def send_guarded(message: Message) -> None:
             nonlocal begun
@@ -67,9 +66,13 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith("/static/") else "no-store")
             await send(message)
 
+        headers = Headers(scope=scope)
         try:
-            self._admit(scope["method"], Headers(scope=scope))
+            self._admit(scope, headers)
+            await self._recognise(scope, headers)
             await self._app(scope, _limited(receive), send_guarded)
+        except LoginNeeded as error:
+            await self._to_login(scope, headers, error)(scope, receive, send_guarded)
         except DalSegnoError as error:
             await problem_of(error, self._secrets)(scope, receive, send_guarded)
         except Exception:
@@ -78,34 +81,58 @@ class Guard:
                 raise
             await problem(500, "internal_error", UNEXPECTED, self._secrets)(scope, receive, send_guarded)
 
-    def _admit(self, method: str, headers: Headers) -> None:
-        host = headers.get("host", "")
-        if not self._ours(host):
-            raise HostRefused(host=f"{host:.100}")
+    def _admit(self, scope: Scope, headers: Headers) -> None:
+        host = self._origins.check_host(headers)
         size = headers.get("content-length", "")
         if size.isdecimal() and int(size) > MAX_BODY:
             raise PayloadTooLarge(what="The body", size=int(size), limit=MAX_BODY)
-        if method in READS:
+        if scope["method"] in READS:
+            self._origins.check_read(headers)
             return
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise OriginRefused(origin=f"{origin:.100}")
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            raise OriginRefused(origin="unnamed")
+        self._origins.check_write(headers, host)
+        if self._read_only and scope["path"] not in SIGNING:
+            raise ReadOnly
 
-    def _ours(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            return False
-        return name is not None and (name in self._names or (self._open and _address(name) is not None))
+    async def _recognise(self, scope: Scope, headers: Headers) -> None:
+        """Raises where the password is needed and was not given."""
+        address = str((scope.get("client") or ("unknown",))[0])
+        state = scope.setdefault("state", {})
+        state.update(who=f"{_kind(scope)}@{address}", signed_in=False)
+        if scope["path"] in OPEN or scope["path"].startswith("/static/"):
+            return
+        caller = self._door.caller(headers, address)
+        if caller is None:
+            caller = await run_in_threadpool(self._door.ask, headers, address)
+        state["signed_in"] = caller.session is not None
+        if caller.name:
+            state["who"] = f"{caller.name}@{address}"
+
+    def _to_login(self, scope: Scope, headers: Headers, error: LoginNeeded) -> Response:
+        """People are led to the sign-in and from there back to where they were; programs are told."""
+        path = quote(scope["path"])
+        if scope["method"] not in READS:
+            path = _path(headers.get("referer"))
+        elif scope["query_string"]:
+            path += "?" + scope["query_string"].decode("ascii", "ignore")
+        if headers.get("hx-request"):
+            where = f"/login?next={quote(_path(headers.get('hx-current-url')), safe='')}"
+            return Response(status_code=error.status, headers={"HX-Redirect": where})
+        if scope["path"].startswith("/api/") or "text/html" not in headers.get("accept", ""):
+            return problem_of(error, self._secrets)
+        return RedirectResponse(f"/login?next={quote(path, safe='')}", status_code=303)
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _kind(scope: Scope) -> str:
+    return "api" if scope["path"].startswith("/api/") else "console"
+
+
+def _path(url: str | None) -> str:
+    """Where somebody was, without the host: what leads there is checked again after the sign-in."""
     try:
-        return ipaddress.ip_address(host.strip("[]"))
+        parts = urlsplit(url or "/")
     except ValueError:
-        return None
+        return "/"
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 def _limited(receive: Receive) -> Receive:

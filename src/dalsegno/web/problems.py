@@ -44,7 +44,9 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def problem(status: int, code: str, detail: str, secrets: Sequence[str], errors: Sequence[Fault] = ()) -> JSONResponse:
+def problem(
+    status: int, code: str, detail: str, secrets: Sequence[str], errors: Sequence[Fault] = (), wait: int = 2
+) -> JSONResponse:
     body = Problem(
         type=f"urn:dalsegno:error:{code}",
         title=HTTPStatus(status).phrase,
@@ -53,13 +55,19 @@ def problem(status: int, code: str, detail: str, secrets: Sequence[str], errors:
         code=code,
         errors=list(errors),
     )
-    headers = {"Retry-After": "2"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    headers = None
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+        headers = {"Retry-After": str(wait)}
+    elif status == HTTPStatus.UNAUTHORIZED:
+        headers = {
+            "WWW-Authenticate": 'Bearer realm="Dal Segno"'
+        }  # Basic works too, but browsers would ask by themselves
     content = body.model_dump(exclude_defaults=True)
     return json_answers(secrets)(content, status, headers, media_type=MEDIA_TYPE)
 
 
 def problem_of(error: DalSegnoError, secrets: Sequence[str]) -> JSONResponse:
-    return problem(error.status, error.code, str(error), secrets)
+    return problem(error.status, error.code, str(error), secrets, wait=error.details.get("wait", 2))
 
 
 def answer_with_problems(app: FastAPI, secrets: Sequence[str]) -> None:

@@ -8,21 +8,22 @@ import threading
 import time
 
 import uvicorn
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from dalsegno.errors import SettingInvalid
-from dalsegno.web.guard import is_loopback
+from dalsegno.web.live import Live
+from dalsegno.web.origins import is_loopback
 
 GRACE = 3
 """Seconds that open requests have to finish when the server stops."""
 
 
-def bind(host: str, port: int, *, insecure: bool = False) -> socket.socket:
-    """A listening socket, or an error that says what to change."""
-    if not is_loopback(host) and not insecure:
+def bind(host: str, port: int, *, guarded: bool = False) -> socket.socket:
+    """A listening socket, or an error that says what to change. `guarded`: by a password, or by somebody's word."""
+    if not is_loopback(host) and not guarded:
         problem = (
-            f'"{host}" can be reached from other machines, and the console has no password yet. '
-            "Use 127.0.0.1, or say --insecure if everyone who can reach it may use it."
+            f'"{host}" can be reached from other machines, and the console has no password. Set CONSOLE_PASSWORD, '
+            "use 127.0.0.1, or say --insecure if everyone who can reach it may use it."
         )
         raise SettingInvalid(key="CONSOLE_HOST", problem=problem)
     try:
@@ -53,7 +54,8 @@ def _next(port: int) -> int:
 class ConsoleServer:
     """Answers on a socket until it is stopped."""
 
-    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+    def __init__(self, app: FastAPI, listening: socket.socket) -> None:
+        self._live: Live = app.state.live
         self._socket = listening
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off",
@@ -77,6 +79,7 @@ class ConsoleServer:
 
     def stop(self) -> None:
         self._server.should_exit = True
+        self._live.close()  # a stream has no end of its own
         self._thread.join(GRACE + 5)
         self._socket.close()
 
