@@ -1,1 +1,1 @@
-"""The settings file as something to look at, change and go back in: a document, its revisions, and what a change means."""
+"""The settings file as a document with a past: looked at, changed, checked, kept as revisions, and gone back to."""
