@@ -33,6 +33,8 @@ class Key:
     kind: Literal["word", "text", "number", "age", "size", "moment"] = "word"
     values: tuple[str, ...] = ()
     """All it may be; empty: anything."""
+    names: Callable[[Value], str | sa.Select[Any]] | None = None
+    """For a list of items: the keys of those it is about, where these can be told."""
 
     @property
     def example(self) -> str:

@@ -23,6 +23,7 @@ TROUBLE = frozenset({ItemStatus.FAILED, ItemStatus.INTERRUPTED})
 class ItemLine:
     stage: str
     item: ItemRecord
+    service: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def list_items(
             query = query.where(items.c.status.in_(wanted))
         if TROUBLE.issuperset(wanted):
             query = query.where(items.c.error_code.is_not(None))
-        found += [ItemLine(row["key"], ItemRecord.model_validate(dict(item))) for item in tx.rows(query)]
+        records = [ItemRecord.model_validate(dict(item)) for item in tx.rows(query)]
+        found += [ItemLine(row["key"], record, row["service"]) for record in records]
     return found
 
 

@@ -1,0 +1,292 @@
+"""Items across all jobs, by query: newest stage first, and in a stage the last item first.
+
+That is the order of an index, so no table is sorted, whatever is asked. Counters of stages say where nothing can be
+found; what went wrong, what is leased, an error group and named things have small indexes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, like, number, word
+from dalsegno.insight.items import TROUBLE, ItemLine
+from dalsegno.insight.query import Query, Value
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Place, Walk, Walked, cursor_of, place_of, walk
+from dalsegno.model.records import ItemRecord
+from dalsegno.model.states import ITEM_LEASED, ItemStatus
+from dalsegno.store.schema import items, jobs, leases, stages
+from dalsegno.store.store import Tx
+
+STAGES = 300
+"""Stages asked at once where each has little to look at."""
+LITTLE = 2_000
+"""Items that are looked at in one go."""
+MOST_NAMES = 2_000
+"""Named things that are looked up one by one; more are found by walking."""
+
+_WORKER = sa.select(leases.c.worker).where(leases.c.item_id == items.c.id).scalar_subquery()
+_SINCE = sa.func.coalesce(
+    items.c.finished_at,
+    items.c.started_at,
+    sa.select(jobs.c.created_at).where(jobs.c.id == items.c.job_id).scalar_subquery(),
+)
+
+
+def _error(value: Value, _now: datetime) -> Condition:
+    """Its code, or part of what it says."""
+    pattern = like(value.text)
+    code, message = items.c.error_code, items.c.error_message
+    return sa.or_(code.ilike(pattern, escape="\\"), message.ilike(f"%{pattern}%", escape="\\"))
+
+
+ITEMS = grammar(
+    "items",
+    containing(items.c.key, items.c.error_message),
+    Key("state", "How it stands.", word(items.c.status), values=tuple(ItemStatus)),
+    Key("job", "The number of its job.", number(stages.c.job_id), kind="number"),
+    Key("stage", "The stage of its job.", word(stages.c.key)),
+    Key("service", "The service that does it.", word(stages.c.service)),
+    Key("key", "What it is about, such as song:17.", word(items.c.key), names=lambda value: value.text),
+    Key("error", "The code of its error, or a part of the message.", _error, kind="text"),
+    Key("group", "The group of errors alike.", word(items.c.fingerprint)),
+    Key("attempt", "How often it has failed.", number(items.c.attempt), kind="number"),
+    Key("worker", "Who is at it.", word(_WORKER)),
+    Key("age", "Since it last ended or began, or its job was submitted.", age(_SINCE), kind="age"),
+)
+_OF_STAGES = ("job", "stage", "service")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A query about items, made ready: which stages, which index, what each row is asked."""
+
+    of_stages: list[Condition]
+    along: list[Condition]
+    wanted: list[Condition]
+    states: frozenset[str]
+    """Those it can be about."""
+    group: str | None
+    names: list[str] | None
+    leased: bool
+    text: bool
+
+    @property
+    def troubled(self) -> bool:
+        return bool(self.along)
+
+
+def select_items(tx: Tx, query: Query, *, among: Grammar = ITEMS, now: datetime | None = None) -> Selection:
+    now = now or tx.now
+    states = _states(query)
+    group = next((t.values[0].text for t in query.of("group") if not t.negated and len(t.values) == 1), None)
+    group = None if group is None or "*" in group else group
+    wrong = group is not None or any(not term.negated for key in ("error", "group") for term in query.of(key))
+    wrong = wrong or TROUBLE.issuperset(states)
+    of_stages = [among.condition(term, now) for key in _OF_STAGES for term in query.of(key)]
+    at_work = ITEM_LEASED.issuperset(states) or any(not term.negated for term in query.of("worker"))
+    return Selection(
+        of_stages,
+        [items.c.error_code.is_not(None)] if wrong else [],
+        among.where(query, now, but=_OF_STAGES),
+        states,
+        group,
+        _names(tx, query, among),
+        leased=bool(states) and at_work,
+        text=bool(query.of("") or query.of("error")),
+    )
+
+
+def find_items(
+    tx: Tx,
+    query: Query,
+    *,
+    among: Grammar = ITEMS,
+    cursor: str | None = None,
+    limit: int = 50,
+    forward: bool = False,
+    seconds: float | None = None,
+) -> Page[ItemLine]:
+    """A page of items; `forward`: in the order in which they were planned."""
+    chosen = select_items(tx, query, among=among)
+    after = place_of(cursor, 2)
+    budget = Budget(seconds or (TEXT_SECONDS if chosen.text else SECONDS))
+    found = walk_items(tx, chosen, sa.select(items), after=after, limit=limit + 1, budget=budget, forward=forward)
+    rows = found.rows[:limit]
+    stages_of = _stages_of(tx, {row["stage_id"] for row in rows})
+    lines = [ItemLine(stages_of[row["stage_id"]][0], _item(row), stages_of[row["stage_id"]][1]) for row in rows]
+    if len(found.rows) > limit:
+        return Page(lines, cursor_of(_at(rows[-1])), looked=found.looked)
+    onward = cursor_of(found.place) if found.more and found.place else None
+    return Page(lines, onward, partial=onward is not None, looked=found.looked)
+
+
+def walk_items(
+    tx: Tx,
+    chosen: Selection,
+    select: sa.Select[Any],
+    *,
+    after: Place | None,
+    limit: int,
+    budget: Budget,
+    forward: bool = False,
+) -> Walked:
+    """The rows of a selection; `select` has at least stage_id and seq of items."""
+    keys = (items.c.stage_id, items.c.seq)
+    if not chosen.states:
+        return Walked([], after, False, 0)
+    if chosen.leased or chosen.group is not None:
+        inside = [items.c.stage_id.in_(sa.select(stages.c.id).where(*chosen.of_stages))] if chosen.of_stages else []
+        if chosen.group is None:
+            # From the leases, of which there are few: as a join, PostgreSQL might begin with all items.
+            held = sa.select(leases.c.item_id)
+            path = Walk(select.where(items.c.id.in_(held), *chosen.wanted, *inside), keys, forward=forward)
+        else:
+            along = [items.c.fingerprint == chosen.group, *chosen.along]
+            path = Walk(select, keys, along, [*chosen.wanted, *inside], forward=forward)
+        return walk(tx, path, after=after, limit=limit, budget=budget)
+    if chosen.troubled and chosen.names is None and not chosen.of_stages:
+        path = Walk(select, keys, chosen.along, chosen.wanted, forward=forward)
+        return walk(tx, path, after=after, limit=limit, budget=budget)
+    return _by_stage(tx, chosen, select, after=after, limit=limit, budget=budget, forward=forward)
+
+
+def _by_stage(
+    tx: Tx,
+    chosen: Selection,
+    select: sa.Select[Any],
+    *,
+    after: Place | None,
+    limit: int,
+    budget: Budget,
+    forward: bool,
+) -> Walked:
+    found = Walked([], after, True, 0)
+    order = stages.c.id.asc() if forward else stages.c.id.desc()
+    counted = _holding(chosen.states)
+    columns = (stages.c.id, counted.label("few"), stages.c.total)
+    reach = sa.select(*columns).where(counted > 0, *chosen.of_stages).order_by(order).limit(STAGES)
+    if after is not None:  # the stage it stopped in, and what comes after it
+        reach = reach.where(stages.c.id >= after[0] if forward else stages.c.id <= after[0])
+    while True:
+        some = tx.rows(reach)
+        for bunch in _bunches(some, chosen):
+            step = _in_stages(tx, chosen, select, bunch, found, limit, budget, forward)
+            found.rows += step.rows
+            found.looked += step.looked
+            found.place = step.place or found.place
+            if len(found.rows) >= limit:
+                return found
+            if step.more or budget.spent:
+                # A stage that is through is left behind: the next page begins with the next one.
+                found.place = step.place if step.more else _behind(bunch[-1]["id"], forward)
+                last = bunch[-1] is some[-1] and len(some) < STAGES
+                found.more = step.more or not last
+                return found
+        if len(some) < STAGES:
+            found.more = False
+            return found
+        last_id = some[-1]["id"]
+        reach = reach.where(stages.c.id > last_id if forward else stages.c.id < last_id)
+
+
+def _in_stages(
+    tx: Tx,
+    chosen: Selection,
+    select: sa.Select[Any],
+    bunch: Sequence[sa.RowMapping],
+    so_far: Walked,
+    limit: int,
+    budget: Budget,
+    forward: bool,
+) -> Walked:
+    """One stage, a stretch at a time, or a few small ones at once."""
+    need = limit - len(so_far.rows)
+    if len(bunch) == 1:
+        along = [items.c.stage_id == bunch[0]["id"], *chosen.along]
+        after = so_far.place if so_far.place and so_far.place[0] == bunch[0]["id"] else None
+        wanted = chosen.wanted
+        if chosen.names is not None:
+            along, wanted = [*along, items.c.key.in_(chosen.names)], []
+            select = select.where(*chosen.wanted)
+        path = Walk(select, (items.c.seq,), along, wanted, forward=forward)
+        step = walk(tx, path, after=None if after is None else after[1:], limit=need, budget=budget)
+        step.place = None if step.place is None else (bunch[0]["id"], *step.place)
+        return step
+    within = [items.c.stage_id.in_([row["id"] for row in bunch]), *chosen.along]
+    if chosen.names is not None:
+        within.append(items.c.key.in_(chosen.names))
+    if so_far.place is not None:
+        within.append(Walk(select, (items.c.stage_id, items.c.seq), forward=forward).beyond(so_far.place))
+    path = Walk(select.where(*chosen.wanted), (items.c.stage_id, items.c.seq), within, forward=forward)
+    rows = tx.rows(path.ordered(path.select.where(*within)).limit(need))
+    place = _at(rows[-1]) if len(rows) == need else _behind(bunch[-1]["id"], forward)
+    return Walked(rows, place, False, sum(row["few"] for row in bunch))
+
+
+def _bunches(some: Sequence[sa.RowMapping], chosen: Selection) -> list[list[sa.RowMapping]]:
+    """Stages in their order: large ones alone, small ones together."""
+    found: list[list[sa.RowMapping]] = []
+    room = 0
+    for row in some:
+        size = 1 if chosen.names is not None else row["few"] if chosen.troubled else row["total"]
+        if not found or size > room:
+            found.append([])
+            room = LITTLE
+        found[-1].append(row)
+        room -= size
+    return found
+
+
+def _behind(stage_id: int, forward: bool) -> Place:
+    return (stage_id, 2**62 if forward else 0)
+
+
+def _holding(states: frozenset[str]) -> Any:
+    return sum((stages.c[state] for state in sorted(states)), start=sa.literal(0))
+
+
+def _states(query: Query) -> frozenset[str]:
+    """Which states are left by everything the query says about them."""
+    left = frozenset(map(str, ItemStatus))
+    for term in query.of("state"):
+        named = {value.text for value in term.values}
+        left = left - named if term.negated else left & named
+    return left
+
+
+def _names(tx: Tx, query: Query, among: Grammar) -> list[str] | None:
+    """The keys of the things that are asked for, where they are named and not too many."""
+    for term in query.terms:
+        key = among.keys.get(term.key)
+        if term.negated or key is None or key.names is None:
+            continue
+        found: list[str] = []
+        for value in term.values:
+            named = key.names(value)
+            if isinstance(named, str):
+                found.append(named)
+            else:
+                found += list(tx.conn.execute(named.limit(MOST_NAMES + 1)).scalars())
+        if len(found) <= MOST_NAMES and not any("*" in name for name in found):
+            return found
+    return None
+
+
+def _stages_of(tx: Tx, ids: set[int]) -> dict[int, tuple[str, str]]:
+    if not ids:
+        return {}
+    rows = tx.rows(sa.select(stages.c.id, stages.c.key, stages.c.service).where(stages.c.id.in_(ids)))
+    return {row["id"]: (row["key"], row["service"]) for row in rows}
+
+
+def _at(row: sa.RowMapping) -> Place:
+    return row["stage_id"], row["seq"]
+
+
+def _item(row: sa.RowMapping) -> ItemRecord:
+    return ItemRecord.model_validate(dict(row))

@@ -1,0 +1,156 @@
+"""A page of a long list, by key, within a bounded time.
+
+What an index finds is read in its order, a stretch at a time, and what else was asked for is looked at row by row. When
+the time is up, the page says so and where to go on: a list of ten million rows never keeps anyone waiting.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import sqlalchemy as sa
+
+from dalsegno.errors import InputInvalid
+from dalsegno.store.store import Tx
+
+T = TypeVar("T")
+Condition = sa.ColumnElement[bool]
+Place = tuple[int, ...]
+
+SECONDS = 0.06
+"""For a page that asks for keys alone."""
+TEXT_SECONDS = 0.3
+"""For one that looks for a text."""
+_PLACE = re.compile(r"[0-9]{1,19}")
+FIRST, LARGEST = 500, 32_000
+"""Rows looked at between two looks at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    lines: list[T]
+    next_cursor: str | None
+    """Where to go on; None: that was all."""
+    partial: bool = False
+    """The time was up before the page was full: there may be more, further on."""
+    looked: int = 0
+    """How many rows were looked at."""
+
+
+class Budget:
+    """How long a look may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic()
+
+    @property
+    def spent(self) -> bool:
+        return self.used >= 1
+
+    @property
+    def used(self) -> float:
+        """How much of it, from 0 to 1 and beyond."""
+        return (time.monotonic() - self._began) / self._seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What to read, and along which index."""
+
+    select: sa.Select[Any]
+    keys: Sequence[sa.ColumnElement[Any]]
+    """The order, which is the index's; the last differs from row to row."""
+    along: Sequence[Condition] = ()
+    """What the index itself finds."""
+    wanted: Sequence[Condition] = ()
+    """What each row is asked."""
+    forward: bool = False
+
+    def beyond(self, place: Place) -> Condition:
+        return self._than(place, "<" if not self.forward else ">")
+
+    def up_to(self, place: Place) -> Condition:
+        return self._than(place, ">=" if not self.forward else "<=")
+
+    def _than(self, place: Place, operator: str) -> Condition:
+        left: Any = self.keys[0] if len(self.keys) == 1 else sa.tuple_(*self.keys)
+        right: Any = place[0] if len(self.keys) == 1 else sa.tuple_(*place)
+        found: Condition = left.op(operator, is_comparison=True)(right)
+        return found
+
+    def ordered(self, select: sa.Select[Any]) -> sa.Select[Any]:
+        return select.order_by(*(key.asc() if self.forward else key.desc() for key in self.keys))
+
+
+@dataclass(slots=True)
+class Walked:
+    rows: list[sa.RowMapping]
+    place: Place | None
+    """Up to where everything was looked at."""
+    more: bool
+    """There is something beyond."""
+    looked: int
+
+
+def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget) -> Walked:
+    """The next rows of it, at most `limit`."""
+    start = [] if after is None else [path.beyond(after)]
+    if not path.wanted:
+        rows = tx.rows(path.ordered(path.select.where(*path.along, *start)).limit(limit))
+        return Walked(rows, _place(path, rows) or after, len(rows) == limit, len(rows))
+    found = Walked([], after, True, 0)
+    stretch = FIRST
+    while found.more and len(found.rows) < limit:
+        began = budget.used
+        end = _end(tx, path, found.place, stretch)
+        bounds = [] if found.place is None else [path.beyond(found.place)]
+        if end is not None:
+            bounds.append(path.up_to(end))
+        need = limit - len(found.rows)
+        rows = tx.rows(path.ordered(path.select.where(*path.along, *bounds, *path.wanted)).limit(need))
+        found.rows += rows
+        found.looked += stretch
+        if len(rows) == need:
+            found.place = _place(path, rows)
+            break
+        found.place, found.more = end or found.place, end is not None
+        if budget.spent:
+            break
+        spent = max(budget.used - began, 0.001)
+        stretch = int(min(LARGEST, stretch * min(4.0, 0.25 / spent)) or 1)
+        stretch = max(stretch, FIRST // 5)
+    return found
+
+
+def _end(tx: Tx, path: Walk, after: Place | None, stretch: int) -> Place | None:
+    """The last place of the next stretch; None: there are not so many any more."""
+    start = [] if after is None else [path.beyond(after)]
+    names = [key.label(f"k{number}") for number, key in enumerate(path.keys)]
+    query = path.ordered(sa.select(*names).where(*path.along, *start)).limit(1).offset(stretch - 1)
+    row = tx.row(query)
+    return None if row is None else tuple(row[name.key] for name in names)
+
+
+def _place(path: Walk, rows: Sequence[sa.RowMapping]) -> Place | None:
+    return tuple(rows[-1][key.key] for key in path.keys) if rows else None  # type: ignore[index]
+
+
+# --- cursors ----------------------------------------------------------------------------------------
+
+
+def cursor_of(place: Place) -> str:
+    return ".".join(map(str, place))
+
+
+def place_of(cursor: str | None, length: int) -> Place | None:
+    if cursor is None:
+        return None
+    parts = cursor.split(".")
+    if len(parts) != length or not all(_PLACE.fullmatch(part) and int(part) < 2**63 for part in parts):
+        raise InputInvalid(problem="This cursor is not one of ours; take next_cursor of the page before.")
+    return tuple(map(int, parts))
