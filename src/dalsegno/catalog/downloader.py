@@ -379,6 +379,8 @@ def _unreached(error: Broken, media: Media) -> Broken:
 
 
 def _put_beside(root: Path, path: str, lyrics: str | None, cover: bytes | None) -> None:
+    if not (lyrics or cover):
+        return
     try:
         write_companions(root, PurePosixPath(path), lyrics=lyrics, cover=cover)
     except Exception as error:  # the song is what counts

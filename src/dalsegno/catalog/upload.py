@@ -58,6 +58,7 @@ class Upload:
         self._probing = threading.Lock()
         self._turns = Turns()
         self._suspects = Suspects(catalog.store)
+        mimetypes.init()  # now, not in each of ten threads at once
 
     def service(self) -> Service:
         return Service("upload", self.upload, workers=self._catalog.settings.upload_workers, planner=self.plan)
@@ -206,7 +207,6 @@ class Remembered:
         self._store, self._backend, self._path = store, backend, path
         self._key = key
         """What the store calls it."""
-        self._mine = sa.and_(uploads.c.backend_id == backend, uploads.c.path == path)
 
     def load(self) -> Unfinished | None:
         rows = self._store.glance(_BEGUN, {"backend": self._backend, "place": self._path})
@@ -227,7 +227,7 @@ class Remembered:
         }
 
         def work(tx: Tx) -> None:
-            tx.conn.execute(sa.delete(uploads).where(self._mine))
+            tx.conn.execute(self._forget())
             tx.conn.execute(sa.insert(uploads).values(**row, created_at=tx.now))
 
         self._store.write("upload", work)
@@ -235,7 +235,10 @@ class Remembered:
     def clear(self) -> None:
         if self.load() is None:  # most files go in one piece
             return
-        self._store.write("upload", lambda tx: tx.conn.execute(sa.delete(uploads).where(self._mine)))
+        self._store.write("upload", lambda tx: tx.conn.execute(self._forget()))
+
+    def _forget(self) -> sa.Delete:
+        return sa.delete(uploads).where(uploads.c.backend_id == self._backend, uploads.c.path == self._path)
 
 
 def _result(found: Holding, path: str) -> dict[str, Any]:

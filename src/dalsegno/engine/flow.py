@@ -364,7 +364,7 @@ class Flow:
     # --- calls in the middle of a service's work ----------------------------------------------
 
     def permit(self, item: Item, name: str, policy: Breaker) -> Passage:
-        if not name or len(name) > 200 or any(c.isspace() for c in name):
+        if len(name) > 200 or name.split() != [name]:
             raise InputInvalid(problem=f"A limit's name has 1 to 200 characters and no spaces: {name!r}.")
         return Passage(self, item, name, policy)
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ Planner = Callable[["Plan"], Iterable[Any]]
 LINGER = 0.2
 
 
+_is_async = lru_cache(1024)(inspect.iscoroutinefunction)
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One pool of a service made of pools. What `run` returns is handed on; an outcome ends the item there."""
@@ -38,7 +42,7 @@ class Phase:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.run)
+        return _is_async(self.run)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -94,14 +96,20 @@ class Lines:
 class _Line:
     def __init__(self, connection: HTTPConnection) -> None:
         self._socket = connection.sock
+        if not isinstance(self._socket, ssl.SSLSocket):
+            # Kept by the system: Python's own timeouts ask before every read whether there is something.
+            within = struct.pack("@ll", int(TIMEOUT), 0)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, within)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, within)
+            self._socket.settimeout(None)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._input = cast(BufferedReader, self._socket.makefile("rb"))
 
     def alive(self) -> bool:
         """A free line has nothing to say: when it can be read, the server hung up."""
         with suppress(OSError, ValueError):
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            return not poll.poll(0)
+            return not self._poll.poll(0)
         return False
 
     def close(self) -> None:
@@ -120,11 +128,9 @@ class _Line:
                 self._socket.sendall(head)
         except (BrokenPipeError, ConnectionResetError):
             whole = False  # it may have said why before it hung up
-        version, status = self._status()
-        headers = self._headers()
+        version, status, headers = self._head()
         while status < 200:
-            version, status = self._status()
-            headers = self._headers()
+            version, status, headers = self._head()
         data, ended = (b"", True) if bodiless or status in {204, 304} else self._body(headers)
         keep = headers.get("connection", "").lower() != "close" and version == b"HTTP/1.1"
         return Answer(status, headers, data), whole and ended and keep
@@ -135,20 +141,30 @@ class _Line:
             raise LineCut("no answer")
         return line.rstrip(b"\r\n")
 
-    def _status(self) -> tuple[bytes, int]:
-        parts = self._read_line().split(b" ", 2)
+    def _head(self) -> tuple[bytes, int, dict[str, str]]:
+        """Version, status and headers."""
+        end = self._input.peek().find(b"\r\n\r\n")
+        # Nearly always it has come in one piece.
+        lines = self._input.read(end + 4)[:-4].split(b"\r\n") if end >= 0 else self._lines()
+        if len(lines) > HEADERS_MAX:
+            raise LineCut("endless headers")
+        parts = lines[0].split(b" ", 2)
         if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
             raise LineCut("no HTTP")
-        return parts[0], int(parts[1])
-
-    def _headers(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for _ in range(HEADERS_MAX):
+        for line in lines[1:]:
+            name, _, value = line.decode("latin-1").partition(":")
+            found[name.lower()] = value.strip()
+        return parts[0], int(parts[1]), found
+
+    def _lines(self) -> list[bytes]:
+        """Up to an empty one."""
+        found: list[bytes] = []
+        while len(found) < HEADERS_MAX:
             line = self._read_line()
             if not line:
-                return found
-            name, _, value = line.partition(b":")
-            found[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+                return found or [b""]
+            found.append(line)
         raise LineCut("endless headers")
 
     def _body(self, headers: dict[str, str]) -> tuple[bytes, bool]:
@@ -157,8 +173,8 @@ class _Line:
             return self._chunks()
         length = headers.get("content-length", "")
         if not length.isdigit():
-            return self._input.read(BODY_MAX), False
-        data = self._input.read(min(int(length), BODY_MAX))
+            return self._input.read(BODY_MAX) or b"", False
+        data = self._input.read(min(int(length), BODY_MAX)) or b""
         if len(data) < min(int(length), BODY_MAX):
             raise LineCut("half an answer")
         return data, int(length) <= BODY_MAX
@@ -171,8 +187,8 @@ class _Line:
             except ValueError:
                 raise LineCut("no chunk") from None
             if size == 0:
-                self._headers()
+                self._lines()
                 return bytes(data), True
-            data += self._input.read(min(size, BODY_MAX))
+            data += self._input.read(min(size, BODY_MAX)) or b""
             self._read_line()
         return bytes(data), False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,15 +15,13 @@ Statement = sa.Insert | sa.Update | sa.Delete
 
 
 @cache
-def _compiled(statement: Statement) -> tuple[str, tuple[tuple[str, Callable[[Any], Any] | None, Any], ...]]:
-    """The text, and for each place in it the parameter's name, how to write it, and its value where it has one."""
+def _compiled(statement: Statement) -> tuple[str, tuple[tuple[str, Any], ...], tuple[int, ...]]:
+    """The text; for each place in it the parameter's name, and its value where it has one; which of them are times."""
     compiled = statement.compile(dialect=sqlite.dialect())
-    places = []
-    for name in compiled.positiontup or ():
-        bound = compiled.binds[name]
-        write = to_text if isinstance(bound.type, UtcTime) else None
-        places.append((name, write, None if bound.required else bound.value))
-    return str(compiled), tuple(places)
+    bound = [(name, compiled.binds[name]) for name in compiled.positiontup or ()]
+    places = tuple((name, None if each.required else each.value) for name, each in bound)
+    times = tuple(place for place, (_, each) in enumerate(bound) if isinstance(each.type, UtcTime))
+    return str(compiled), places, times
 
 
 def run_many(conn: sa.Connection, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -34,11 +32,11 @@ def run_many(conn: sa.Connection, statement: Statement, rows: Sequence[Mapping[s
     if conn.dialect.name != "sqlite":
         conn.execute(statement, list(rows))
         return
-    text, places = _compiled(statement)
+    text, places, times = _compiled(statement)
+    values = [[row.get(name, default) for name, default in places] for row in rows]
+    for place in times:
+        for each in values:
+            if each[place] is not None:
+                each[place] = to_text(each[place])
     raw: Any = conn.connection.driver_connection
-    raw.executemany(text, [tuple(_value(row, *place) for place in places) for row in rows])
-
-
-def _value(row: Mapping[str, Any], name: str, write: Callable[[Any], Any] | None, default: Any) -> Any:
-    value = row.get(name, default)
-    return value if write is None or value is None else write(value)
+    raw.executemany(text, values)
