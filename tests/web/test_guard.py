@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +45,94 @@ def test_an_open_console_answers_to_addresses_but_not_to_strange_names(
     problem(desk.http.get("/healthz", headers={"host": "evil.example"}), 421, "host_refused")
 
 
+@pytest.mark.parametrize(
+    "host", ["evil.example@127.0.0.1", "127.0.0.1/evil", "127.0.0.1:x", "localhost.", "127.0.0.1 x"]
+)
+def test_a_name_with_something_hidden_in_it_is_refused(desk: Desk, host: str) -> None:
+    assert raw(desk, f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n") in (421, 400)
+
+
+def test_exactly_one_name_is_taken(desk: Desk) -> None:
+    assert raw(desk, "GET /api/jobs HTTP/1.1\r\nHost: evil.example\r\n\r\n") == 421
+    assert raw(desk, "GET /api/jobs HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n") in (421, 400)
+    assert raw(desk, "GET /api/jobs HTTP/1.1\r\n\r\n") in (421, 400)
+    assert raw(desk, "GET /api/jobs HTTP/1.0\r\n\r\n") in (421, 400)
+    assert raw(desk, "GET http://localhost/api/jobs HTTP/1.1\r\nHost: evil.example\r\n\r\n") == 421
+    assert raw(desk, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == 200
+
+
+def test_further_names_are_those_of_console_hosts(store: Store, consoles: Callable[..., Desk]) -> None:
+    desk = consoles(store, console_hosts=("Music.example.org", "nas.local:8443", "[fd00::5]"))
+    for host in ("music.example.org", "music.example.org:444", "NAS.local:8443", "[FD00::5]:80", "localhost"):
+        assert desk.http.get("/healthz", headers={"host": host}).status_code == 200, host
+    for host in ("example.org", "x.music.example.org", "nas.local", "nas.local:80", "[fd00::6]"):
+        problem(desk.http.get("/healthz", headers={"host": host}), 421, "host_refused")
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "ours"),
+    [
+        ("localhost:8765", "http://localhost:8765", True),
+        ("localhost:8765", "http://LOCALHOST:8765", True),
+        ("LocalHost:8765", "http://localhost:8765", True),
+        ("[::1]:8765", "http://[::1]:8765", True),
+        ("localhost:80", "http://localhost", True),
+        ("localhost", "http://localhost:80", True),
+        ("localhost", "https://localhost", True),  # a proxy speaks TLS for us
+        ("127.0.0.1:8765", "https://music.example.org", True),  # and does not pass the name on
+        ("127.0.0.1:8765", "https://music.example.org:9999", False),
+        ("127.0.0.1:8765", "https://x.music.example.org", False),
+        ("localhost:8765", "http://127.0.0.1:8765", False),
+        ("localhost:8765", "http://localhost:8766", False),
+        ("localhost:8765", "http://localhost", False),
+        ("localhost:8765", "http://localhost:8765.evil.example", False),
+        ("localhost:8765", "http://evil.example@localhost:8765", False),
+        ("localhost:8765", "file://localhost:8765", False),
+        ("localhost:8765", "http://[::1", False),
+        ("localhost:8765", "null", False),
+        ("localhost:8765", "", False),
+    ],
+)
+def test_whose_page_it_is(
+    store: Store, consoles: Callable[..., Desk], host: str, origin: str, ours: bool
+) -> None:  # fmt: skip
+    desk = consoles(store, console_hosts=("music.example.org",))
+    for header in ("origin", "referer"):
+        if header == "referer" and origin in ("null", ""):
+            continue
+        given = {"host": host, header: origin + ("/page?x" if header == "referer" and origin else "")}
+        answer = desk.http.post("/api/jobs", json={"template": "full"}, headers=given)
+        assert answer.status_code == (201 if ours else 403), (header, answer.text)
+    assert len(desk.get("/api/jobs")["jobs"]) == (2 if ours else 0)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "something-new"])
+def test_a_browser_that_says_it_is_another_site_is_believed(desk: Desk, site: str) -> None:
+    given = {"origin": desk.url, "sec-fetch-site": site}
+    problem(desk.http.post("/api/jobs", json={"template": "full"}, headers=given), 403, "origin_refused")
+    embedded = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"}
+    problem(desk.http.get("/api/jobs", headers=embedded), 403, "origin_refused")
+    framed = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}
+    problem(desk.http.get("/", headers=framed), 403, "origin_refused")
+    linked = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert desk.http.get("/", headers=linked).status_code == 200
+
+
+def test_a_console_that_only_shows_changes_nothing(store: Store, consoles: Callable[..., Desk]) -> None:
+    job_id = consoles(store).start()["id"]
+    desk = consoles(store, console_read_only=True)
+    schema = desk.get("/api/openapi.json")
+    tried = 0
+    for path, operations in schema["paths"].items():
+        for method in operations.keys() - {"get", "head", "options"}:
+            answer = desk.http.request(method.upper(), re.sub(r"\{\w+\}", str(job_id), path), json={})
+            assert "--read-only" in problem(answer, 403, "read_only")["detail"], path
+            tried += 1
+    assert tried >= 3
+    problem(desk.http.post("/jobs", data={"template": "full"}), 403, "read_only")
+    assert [job["id"] for job in desk.get("/api/jobs")["jobs"]] == [job_id]
+
+
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://localhost"])
 def test_a_page_of_another_origin_changes_nothing(desk: Desk, origin: str) -> None:
     headers = {"origin": origin}
@@ -64,6 +154,14 @@ def test_a_form_of_another_kind_is_no_json(desk: Desk) -> None:
     """What a foreign page may send without asking first."""
     answer = desk.http.post("/api/jobs", content=b'{"template": "full"}', headers={"content-type": "text/plain"})
     assert answer.status_code == 422
+
+
+def raw(desk: Desk, text: str) -> int:
+    """The status of the answer to these very bytes."""
+    host, _, port = desk.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(text.encode())
+        return int(connection.recv(65536).split()[1])
 
 
 def test_every_answer_tells_the_browser_what_to_refuse(desk: Desk) -> None:
@@ -94,7 +192,7 @@ def test_a_body_too_large_is_refused_with_and_without_its_length(desk: Desk) -> 
         for _ in range(30):
             yield b" " * 100_000
 
-    answer = desk.http.post("/jobs", content=chunks())
+    answer = desk.http.post("/login", content=chunks())
     problem(answer, 413, "payload_too_large")
 
 

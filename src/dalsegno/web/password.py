@@ -28,14 +28,16 @@ class Password:
     """CONSOLE_PASSWORD, as it is or hashed."""
 
     def __init__(self, said: str) -> None:
-        found = HASHED.fullmatch(said if said.startswith("scrypt:") else hashed(said))
+        given = said.startswith("scrypt:")
+        found = HASHED.fullmatch(said if given else hashed(said))
         if found is None:
             raise SettingInvalid(key="CONSOLE_PASSWORD", problem="this is not a whole hash.")
         self._cost = (int(found[1]), int(found[2]), int(found[3]))
         self._salt, self._hash = _bytes(found[4]), _bytes(found[5])
         self._one = threading.Lock()
         try:
-            _scrypt("", self._salt, *self._cost, length=len(self._hash))
+            if given:
+                _scrypt("", self._salt, *self._cost, length=len(self._hash))
         except (ValueError, OverflowError, MemoryError):
             problem = "this hash asks for more than the machine gives; make one with: dalsegno config hash-password"
             raise SettingInvalid(key="CONSOLE_PASSWORD", problem=problem) from None
