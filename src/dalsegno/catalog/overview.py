@@ -11,12 +11,13 @@ import threading
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
 from dalsegno.catalog.schema import file_assets, file_locations, object_storage_backends, playlists, songs
+from dalsegno.objects.opening import open_store
 from dalsegno.store.store import Store, Tx
 
 if TYPE_CHECKING:
@@ -109,12 +110,24 @@ def overview(store: Store, settings: Settings) -> tuple[CatalogNumbers, Storage]
     return numbers, storage(settings.library_root, settings.min_free_space, grows)
 
 
+def upload_backend(store: Store, settings: Settings) -> int | None:
+    """The store that songs must be in to be done; None: none is set. 0: it was never used, so nothing is there yet."""
+    if not settings.object_store:
+        return None
+    target = open_store(settings.object_store, {"S3_ENDPOINT": settings.s3_endpoint})
+    try:
+        query = sa.select(object_storage_backends.c.id).where(object_storage_backends.c.url == target.identity)
+        return store.read(lambda tx: tx.conn.execute(query).scalar()) or 0
+    finally:
+        target.close()
+
+
 def _all(tx: Tx) -> tuple[CatalogNumbers, Growth | None]:
     return count(tx), growth(tx)
 
 
 def count(tx: Tx) -> CatalogNumbers:
-    def number(query: sa.Select[tuple[int]]) -> int:
+    def number(query: sa.Select[Any]) -> int:
         return int(tx.conn.execute(query).scalar_one())
 
     stores = sa.select(object_storage_backends.c.id).where(object_storage_backends.c.kind != "library")

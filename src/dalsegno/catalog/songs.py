@@ -62,6 +62,13 @@ def list_songs(
     return [SongLine(**row) for row in tx.rows(query)]
 
 
+def candidates_of(tx: Tx, item_id: int) -> list[CandidateRecord]:
+    """What was considered in the attempts of one item, newest attempt last."""
+    query = sa.select(song_candidates).where(song_candidates.c.item_id == item_id)
+    found = tx.rows(query.order_by(song_candidates.c.id.desc()).limit(CANDIDATES))
+    return [CandidateRecord.model_validate(dict(each)) for each in reversed(found)]
+
+
 def song_detail(tx: Tx, song_id: int) -> SongDetail:
     row = tx.row(_LINES.where(songs.c.id == song_id))
     found = holding(tx, song_id)

@@ -33,6 +33,7 @@ class Fix:
     says: str
     method: Literal["POST", "PUT"]
     path: str
+    body: dict[str, Any] = field(default_factory=dict)
     asks: tuple[str, ...] = ()
     """Settings that whoever resumes may give: a form with these fields."""
 
@@ -88,7 +89,7 @@ def _job(hold: HoldLine) -> Attention:
     level: Level = "error" if troubled else "warn" if _by_engine(hold) else "info"
     says = f"Job {hold.job_id} is paused: {text if troubled else hold.why}"
     fix = Fix("resume", "Resume with another folder" if asks else "Resume", "POST", f"/api/jobs/{hold.job_id}/resume",
-              asks)  # fmt: skip
+              asks=asks)  # fmt: skip
     data = {"job_id": hold.job_id, "reason": hold.reason, "by": hold.by}
     name = code if troubled else "job_recovered" if _by_engine(hold) else "job_paused"
     return Attention(name, level, f"job:{hold.job_id}", says, hold.since, hold.until, (fix,), data)
@@ -100,10 +101,9 @@ def _hold(hold: HoldLine) -> Attention:
         hold.level, f"{hold.level}:{hold.name}"
     )
     if hold.level == "stage":
-        fix = Fix("resume", "Resume", "POST", f"/api/jobs/{hold.job_id}/resume?stage={hold.name}")
+        fix = Fix("resume", "Resume", "POST", f"/api/jobs/{hold.job_id}/resume", {"stage": hold.name})
     else:
-        what = "" if hold.level == "everything" else f"?{hold.level}={hold.name}"
-        fix = Fix("resume", "Resume", "POST", f"/api/resume{what}")
+        fix = Fix("resume", "Resume", "POST", "/api/resume", {hold.level: hold.name} if hold.name else {})
     says = hold.says[0].upper() + hold.says[1:]
     data = {"level": hold.level, "name": hold.name, "job_id": hold.job_id, "reason": hold.reason, "by": hold.by}
     return Attention(f"{hold.level}_held", level, target, says, hold.since, hold.until, (fix,), data)
