@@ -10,9 +10,10 @@ from fastapi.staticfiles import StaticFiles
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 from dalsegno.version import VERSION
-from dalsegno.web import login, page
+from dalsegno.web import login
 from dalsegno.web.answers import json_answers
 from dalsegno.web.api import commands, events, jobs, workers
+from dalsegno.web.console import common, dashboard
 from dalsegno.web.door import Door
 from dalsegno.web.guard import Guard
 from dalsegno.web.live import Live
@@ -47,8 +48,8 @@ def create_app(
     answer_with_problems(app, secrets)
     for part in (jobs.router, commands.router, workers.router, events.router):
         app.include_router(part, prefix="/api")
-    app.include_router(login.router)
-    app.include_router(page.router)
+    for pages in (login.router, common.router, dashboard.router):
+        app.include_router(pages)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/healthz", tags=["health"])

@@ -1,0 +1,60 @@
+"""What every page offers: language and theme, everything's pause, and why something does not run."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from dalsegno.engine.holds import EVERYTHING, hold, release
+from dalsegno.insight.explain import explain
+from dalsegno.web.console.acting import Form, acted, field, local
+from dalsegno.web.console.frame import THEMES, render, words_of
+from dalsegno.web.console.i18n import COOKIE, LANGUAGES
+from dalsegno.web.console.pages import pages
+from dalsegno.web.room import Here, Who
+
+router = pages()
+
+YEAR = 365 * 86_400
+
+
+@router.get("/preferences")
+def preferences(language: str = "", theme: str = "", back: str = "/") -> Response:
+    """Kept in the reader's browser only."""
+    answer = RedirectResponse(local(back, "/"), status_code=303)
+    if language in LANGUAGES:
+        answer.set_cookie(COOKIE, language, max_age=YEAR, httponly=True, samesite="strict")
+    if theme in THEMES:
+        answer.set_cookie("theme", theme, max_age=YEAR, httponly=True, samesite="strict")
+    return answer
+
+
+@router.post("/pause")
+def pause_everything(request: Request, here: Here, who: Who, form: Form) -> Response:
+    words = words_of(request, here)
+
+    def work() -> str:
+        reason = field(form, "reason") or "paused by an operator"
+        here.store.write("hold", lambda tx: hold(tx, EVERYTHING, reason, who))
+        return words.text("Everything is held. What runs may finish; nothing new starts.")
+
+    return acted(request, here, form, work, "/")
+
+
+@router.post("/resume")
+def resume_everything(request: Request, here: Here, who: Who, form: Form) -> Response:
+    """Everything, or the one hold that `name` names: `lane:catalog`, `service:download`."""
+    words = words_of(request, here)
+
+    def work() -> str:
+        name = field(form, "name") or EVERYTHING
+        released = here.store.write("release", lambda tx: release(tx, name, who))
+        return words.text("It goes on.") if released else words.text("It was not held.")
+
+    return acted(request, here, form, work, "/")
+
+
+@router.get("/explain/{what}/{target:path}")
+def explanation(request: Request, here: Here, what: str, target: str) -> HTMLResponse:
+    found = here.store.read(lambda tx: explain(tx, what, target))
+    return render(request, here, "explain.html", page="", found=found)

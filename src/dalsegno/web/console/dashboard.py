@@ -1,0 +1,94 @@
+"""The dashboard: what needs somebody, what runs, who works, how fast, and how long the disk lasts."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+
+from dalsegno.catalog.overview import overview
+from dalsegno.catalog.subjects import keys_of, names_of
+from dalsegno.errors import NotFound
+from dalsegno.insight.charts import Charts, read_charts
+from dalsegno.insight.dashboard import Dashboard, read_dashboard
+from dalsegno.store.store import Tx
+from dalsegno.web.console.frame import render, wanted, words_of
+from dalsegno.web.console.pages import pages
+from dalsegno.web.console.told import telling
+from dalsegno.web.console.words import Words
+from dalsegno.web.room import Here
+
+router = pages()
+
+LIVE = ("jobs", "items", "workers", "holds", "breakers", "limits", "exceptions", "config", "commands")
+OUTCOMES = {"succeeded": "done", "failed": "failed", "skipped": "canceled", "retried": "held"}
+"""Outcomes on the chart and their colours."""
+LINES = ("running", "done", "held", "failed", "accent", "canceled")
+
+
+@router.get("/")
+def dashboard(request: Request, here: Here, job: Annotated[int | None, Query(ge=1, lt=2**63)] = None) -> HTMLResponse:
+    """The job named, else the one that matters most right now."""
+    words = words_of(request, here)
+
+    def read(tx: Tx) -> dict[str, Any]:
+        try:
+            board = read_dashboard(tx, job)
+        except NotFound:
+            board = read_dashboard(tx)
+        keys = keys_of(tx, (w.item_id for pool in board.pools for w in pool.workers if w.item_id is not None))
+        names = names_of(tx, (*keys.values(), *(line.item.key for line in board.exceptions)))
+        charts = read_charts(tx) if wanted(request, "charts") else None
+        return {"board": board, "keys": keys, "names": names, "charts": charts and plots(words, charts)}
+
+    values = here.store.read(read)
+    numbers, storage = overview(here.store, here.settings) if wanted(request, "figures", "storage") else (None, None)
+    return render(
+        request, here, "dashboard.html", page="dashboard", live=LIVE, told=telling(words), numbers=numbers,
+        storage=storage, services=_under_way(values["board"]), **values,
+    )  # fmt: skip
+
+
+def _under_way(board: Dashboard) -> list[str]:
+    """Services whose pools are worth a place: those of the job's stages that are not over."""
+    if board.job is None:
+        return []
+    return [stage.service for stage in board.job.detail.stages if stage.status in ("running", "pause_requested")]
+
+
+def plots(words: Words, charts: Charts) -> list[tuple[str, str, str]]:
+    """The charts as (id, title, data): items a minute by outcome, bytes a second, how long items take."""
+    x = [int(minute.timestamp()) for minute in charts.minutes[:-1]]  # the last one is still filling
+    outcomes = [
+        {"label": words.word(name), "color": color, "values": _sum(charts, name)} for name, color in OUTCOMES.items()
+    ]
+    moved = [
+        {"label": words.stage(each.service), "color": LINES[place % len(LINES)], "values": each.bytes_per_second[:-1]}
+        for place, each in enumerate(s for s in charts.series if any(s.bytes_per_second))
+    ]
+    took = [
+        {"label": f"{words.stage(each.service)} {name}", "color": LINES[place % len(LINES)], "values": values[:-1],
+         "dash": [4, 3] if name == "p95" else []}
+        for place, each in enumerate(s for s in charts.series if any(s.p50))
+        for name, values in (("p50", each.p50), ("p95", each.p95))
+    ]  # fmt: skip
+    return [
+        (
+            "chart-items",
+            words.text("Items per minute, by outcome"),
+            _json(x, [o for o in outcomes if any(o["values"])], ""),
+        ),
+        ("chart-bytes", words.text("Bytes per second"), _json(x, moved, "B/s")),
+        ("chart-times", words.text("Seconds an item takes: p50 and p95"), _json(x, took, " s")),
+    ]
+
+
+def _sum(charts: Charts, name: str) -> list[int]:
+    columns = [series.outcomes[name] for series in charts.series if name in series.outcomes]
+    return [sum(column) for column in zip(*columns, strict=True)][:-1] if columns else []
+
+
+def _json(x: list[int], series: list[dict[str, Any]], unit: str) -> str:
+    return json.dumps({"x": x, "series": series, "unit": unit}, ensure_ascii=False, separators=(",", ":"))
