@@ -7,12 +7,18 @@ writing. On SQLite ids say it all.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, moment, number, word
+from dalsegno.insight.query import Query, only
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Place, Walk, page_of, place_of, walk
+from dalsegno.insight.walk import Page as Found
 from dalsegno.model.records import EventRecord
-from dalsegno.store.schema import events
+from dalsegno.model.states import JOB_FINISHED, Level
+from dalsegno.store.schema import events, jobs, stages
 from dalsegno.store.store import Tx
 
 PAGE = 500
@@ -30,6 +36,72 @@ class Page(NamedTuple):
     """Oldest first."""
     cursor: Cursor
     """Where to go on: after the last event looked at, also where it was about something else."""
+
+
+_STAGE = sa.select(stages.c.key).where(stages.c.id == events.c.stage_id).scalar_subquery()
+
+EVENTS = grammar(
+    "events",
+    containing(events.c.message, events.c.type),
+    Key("kind", "What happened, such as item_failed or job_*.", word(events.c.type)),
+    Key("level", "How bad it is.", word(events.c.level), values=tuple(Level)),
+    Key("job", "The number of its job.", number(events.c.job_id), kind="number"),
+    Key("stage", "The stage of its job.", word(_STAGE)),
+    Key("item", "The number of its item.", number(events.c.item_id), kind="number"),
+    Key("by", "Who or what did it.", word(events.c.source)),
+    Key("age", "How long ago.", age(events.c.at), kind="age"),
+    Key("at", "When.", moment(events.c.at), kind="moment"),
+)
+
+
+def find_events(
+    tx: Tx, query: Query, *, among: Grammar = EVENTS, cursor: str | None = None, limit: int = 50
+) -> Found[EventRecord]:
+    """A page of events, newest first."""
+    order: Sequence[sa.Column[int]] = _order(tx)
+    if only(query, "item") is not None:
+        order = (events.c.id,)  # an item's index; left the choice, PostgreSQL may walk all events for it
+    elif _wide(query):
+        order = (events.c.tx, events.c.id)
+    along = _along(tx, query)
+    path = Walk(sa.select(events), order, along, among.where(query, tx.now))
+    budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
+    found = walk(tx, path, after=place_of(cursor, len(order)), limit=limit + 1, budget=budget)
+    lines = [EventRecord.model_validate(dict(row)) for row in found.rows]
+    return page_of(lines, found, limit, lambda e: (e.tx, e.id) if len(order) == 2 else (e.id,))
+
+
+def _along(tx: Tx, query: Query) -> list[Condition]:
+    """Which part of the log it goes by: an item's, that of its job, what is about no item, or everything."""
+    item, job = only(query, "item"), only(query, "job")
+    if item is not None:
+        return [events.c.item_id == int(item)]
+    wide = [events.c.item_id.is_(None)] if _wide(query) else []
+    return [*wide, *([] if job is None else _between(tx, int(job)))]
+
+
+def _wide(query: Query) -> bool:
+    """It asks only for what is never about an item."""
+    kinds = [value.text for term in query.of("kind") if not term.negated for value in term.values]
+    return bool(kinds) and all(kind.startswith(("job_", "stage_")) for kind in kinds)
+
+
+def _between(tx: Tx, job_id: int) -> list[Condition]:
+    """Whatever happened to a job's items happened after its first event of its own, and before its last."""
+    own: sa.Select[Any] = sa.select(events.c.tx, events.c.id).where(
+        events.c.job_id == job_id, events.c.item_id.is_(None)
+    )
+    first = tx.row(own.order_by(events.c.id).limit(1))
+    if first is None:
+        return [sa.false()]
+    ended = sa.select(jobs.c.id).where(jobs.c.id == job_id, jobs.c.status.in_(sorted(JOB_FINISHED)))
+    last = None if tx.row(ended) is None else tx.row(own.order_by(events.c.id.desc()).limit(1))
+    since = Walk(own, _order(tx)).up_to(_place(tx, first))
+    return [since] if last is None else [since, Walk(own, _order(tx), forward=True).up_to(_place(tx, last))]
+
+
+def _place(tx: Tx, row: sa.RowMapping) -> Place:
+    return tuple(row[column.name] for column in _order(tx))
 
 
 def tail(tx: Tx, after: Cursor, *, job_id: int | None = None, item_id: int | None = None, limit: int = PAGE) -> Page:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, like, number, word
 from dalsegno.insight.items import TROUBLE, ItemLine
 from dalsegno.insight.query import Query, Value
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Place, Walk, Walked, cursor_of, place_of, walk
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Place, Walk, Walked, page_of, place_of, walk
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import ITEM_LEASED, ItemStatus
 from dalsegno.store.schema import items, jobs, leases, stages
@@ -116,13 +116,9 @@ def find_items(
     after = place_of(cursor, 2)
     budget = Budget(seconds or (TEXT_SECONDS if chosen.text else SECONDS))
     found = walk_items(tx, chosen, sa.select(items), after=after, limit=limit + 1, budget=budget, forward=forward)
-    rows = found.rows[:limit]
-    stages_of = _stages_of(tx, {row["stage_id"] for row in rows})
-    lines = [ItemLine(stages_of[row["stage_id"]][0], _item(row), stages_of[row["stage_id"]][1]) for row in rows]
-    if len(found.rows) > limit:
-        return Page(lines, cursor_of(_at(rows[-1])), looked=found.looked)
-    onward = cursor_of(found.place) if found.more and found.place else None
-    return Page(lines, onward, partial=onward is not None, looked=found.looked)
+    stages_of = _stages_of(tx, {row["stage_id"] for row in found.rows})
+    lines = [ItemLine(stages_of[row["stage_id"]][0], _item(row), stages_of[row["stage_id"]][1]) for row in found.rows]
+    return page_of(lines, found, limit, lambda line: (line.item.stage_id, line.item.seq))
 
 
 def walk_items(

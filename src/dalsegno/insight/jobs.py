@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from dalsegno.errors import NotFound
+from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.holds import HoldLine, holds_of_job
+from dalsegno.insight.query import Query
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Walk, page_of, place_of, walk
 from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
-from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED
+from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, STAGE_FINISHED, JobStatus
 from dalsegno.store.schema import COUNTERS, jobs, lanes, stages, workflows
 from dalsegno.store.store import Tx
 
@@ -39,6 +42,34 @@ class JobDetail:
 _NAMED = sa.select(jobs, workflows.c.name.label("_workflow"), workflows.c.version.label("_version")).join(
     workflows, workflows.c.id == jobs.c.workflow_id
 )
+
+
+JOBS = grammar(
+    "jobs",
+    containing(workflows.c.name, jobs.c.requested_by, jobs.c.error_message, jobs.c.pause_reason),
+    Key("state", "How it stands.", word(jobs.c.status), values=tuple(JobStatus)),
+    Key("job", "Its number.", number(jobs.c.id), kind="number"),
+    Key("template", "The template or workflow it runs.", word(workflows.c.name)),
+    Key("lane", "The lane it waits in.", word(jobs.c.lane)),
+    Key("by", "Who asked for it.", word(jobs.c.requested_by)),
+    Key("priority", "Smaller runs first.", number(jobs.c.priority), kind="number"),
+    Key("age", "Since it was submitted.", age(jobs.c.created_at), kind="age"),
+)
+
+
+def find_jobs(
+    tx: Tx, query: Query, *, among: Grammar = JOBS, cursor: str | None = None, limit: int = 50
+) -> Page[JobLine]:
+    """A page of the jobs that a query finds, newest first."""
+    states = {value.text for term in query.of("state") if not term.negated for value in term.values}
+    unfinished = bool(states) and states <= JOB_UNFINISHED
+    along = [jobs.c.finished_at.is_(None)] if unfinished else []
+    path = Walk(_NAMED, (jobs.c.id,), along, among.where(query, tx.now))
+    budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
+    found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
+    counts = _counts(tx, [row["id"] for row in found.rows])
+    lines = [JobLine(_job(row), row["_workflow"], row["_version"], counts[row["id"]]) for row in found.rows]
+    return page_of(lines, found, limit, lambda line: (line.job.id,))
 
 
 def list_jobs(

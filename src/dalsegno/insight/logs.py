@@ -4,18 +4,80 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import sqlalchemy as sa
 
+from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, moment, number, word
+from dalsegno.insight.query import Query, only
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Walk, page_of, place_of, walk
 from dalsegno.model.records import LogRecord
 from dalsegno.model.states import Level
-from dalsegno.store.schema import logs
+from dalsegno.store.schema import logs, stages
 from dalsegno.store.store import Store, Tx
 
 PAGE = 500
 OVERLAP = 20
 """Looks back at which a line may still turn up late: ids are not commit order on PostgreSQL."""
 SEVERITY = list(Level)
+CHIPS = 2_000
+"""Lines that are counted by level."""
+
+_STAGE = sa.select(stages.c.key).where(stages.c.id == logs.c.stage_id).scalar_subquery()
+_TROUBLE = sa.text("(logs.level = 'warn' OR logs.level = 'error')")
+"""As its index has it."""
+
+LOGS = grammar(
+    "logs",
+    containing(logs.c.message, logs.c.traceback),
+    Key("level", "How bad it is.", word(logs.c.level), values=tuple(Level)),
+    Key("job", "The number of its job.", number(logs.c.job_id), kind="number"),
+    Key("stage", "The stage of its job.", word(_STAGE)),
+    Key("item", "The number of its item.", number(logs.c.item_id), kind="number"),
+    Key("worker", "Who wrote it.", word(logs.c.worker)),
+    Key("logger", "Which part of the program wrote it.", word(logs.c.logger)),
+    Key("age", "How long ago.", age(logs.c.at), kind="age"),
+    Key("at", "When.", moment(logs.c.at), kind="moment"),
+)
+
+
+def find_logs(
+    tx: Tx,
+    query: Query,
+    *,
+    among: Grammar = LOGS,
+    cursor: str | None = None,
+    limit: int = 50,
+    forward: bool = False,
+) -> Page[LogRecord]:
+    """A page of lines, newest first; `forward`: those after the cursor, oldest first."""
+    path = Walk(sa.select(logs), (logs.c.id,), _along(query), among.where(query, tx.now), forward)
+    budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
+    found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
+    lines = [LogRecord.model_validate(dict(row)) for row in found.rows]
+    return page_of(lines, found, limit, lambda line: (line.id,))
+
+
+def count_levels(tx: Tx, query: Query, *, among: Grammar = LOGS) -> dict[str, int]:
+    """The latest lines that a query finds, whatever it says about their level, by level."""
+    asked = query.without("level")
+    path = Walk(sa.select(logs.c.id, logs.c.level), (logs.c.id,), _along(asked), among.where(asked, tx.now))
+    found = walk(tx, path, after=None, limit=CHIPS, budget=Budget(SECONDS))
+    counts = dict.fromkeys(map(str, Level), 0)
+    for row in found.rows:
+        counts[row["level"]] += 1
+    return counts
+
+
+def _along(query: Query) -> list[Any]:
+    """Which index it goes by: an item's, a job's, that of trouble, or all lines."""
+    item, job = only(query, "item"), only(query, "job")
+    if item is not None:
+        return [logs.c.item_id == int(item)]
+    if job is not None:
+        return [logs.c.job_id == int(job)]
+    levels = {value.text for term in query.of("level") if not term.negated for value in term.values}
+    return [_TROUBLE] if levels and levels <= {Level.WARN, Level.ERROR} else []
 
 
 def list_logs(

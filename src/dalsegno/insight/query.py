@@ -176,6 +176,13 @@ def _word(text: str, place: int, bare: re.Pattern[str], what: str) -> tuple[str,
     return found[0], found.end()
 
 
+def only(query: Query, key: str) -> str | None:
+    """The one thing a key has to be, where the query names one."""
+    named = [term for term in query.of(key) if not term.negated and len(term.values) == 1]
+    plain = [term.values[0].text for term in named if not term.values[0].operator and "*" not in term.values[0].text]
+    return plain[0] if plain else None
+
+
 def _value(text: str) -> Value:
     operator = _OPERATOR.match(text)
     return Value(text[operator.end() :], operator[0]) if operator else Value(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -138,6 +138,14 @@ def _end(tx: Tx, path: Walk, after: Place | None, stretch: int) -> Place | None:
 
 def _place(path: Walk, rows: Sequence[sa.RowMapping]) -> Place | None:
     return tuple(rows[-1][key.key] for key in path.keys) if rows else None  # type: ignore[index]
+
+
+def page_of(lines: list[T], found: Walked, limit: int, place: Callable[[T], Place]) -> Page[T]:
+    """What was found as a page; one line more than the page has shows that there is another."""
+    if len(lines) > limit:
+        return Page(lines[:limit], cursor_of(place(lines[limit - 1])), looked=found.looked)
+    onward = cursor_of(found.place) if found.more and found.place else None
+    return Page(lines, onward, partial=onward is not None, looked=found.looked)
 
 
 # --- cursors ----------------------------------------------------------------------------------------
