@@ -55,6 +55,19 @@ create() {
     fail "$python cannot make a virtual environment. On Debian or Ubuntu: apt-get install python3-venv, then try again."
 }
 
+# A real browser, and letters for Chinese, for the tests of the console. Without them those tests are skipped.
+browser() {
+    for candidate in chromium chromium-browser google-chrome; do
+        command -v "$candidate" >/dev/null 2>&1 && return
+    done
+    may_install || return 0
+    say "Installing Debian's chromium for the browser tests"
+    as_root apt-get update -qq >"$log" 2>&1 || true
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends chromium fonts-noto-cjk >>"$log" 2>&1 ||
+        say "It could not be installed; the browser tests will be skipped"
+}
+
 # Runs quietly, and shows everything if it fails.
 quietly() {
     "$@" >"$log" 2>&1 || { cat "$log" >&2; fail "the installation failed; its output is above"; }
@@ -71,6 +84,10 @@ fi
 
 say "Installing dalsegno${extras:+ with $extras}"
 quietly "$venv/bin/python" -m pip install --quiet -c constraints.txt -e ".${extras:+[$extras]}"
+
+case ",$extras," in
+    *,test,*) browser ;;
+esac
 
 rm -f "$log"
 touch "$venv/.installed"
