@@ -121,6 +121,7 @@ class Stream(Response):
 
 @router.get(
     "/events/stream",
+    status_code=200,
     response_class=Stream,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}}},
 )
