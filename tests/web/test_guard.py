@@ -177,7 +177,7 @@ def test_every_answer_tells_the_browser_what_to_refuse(desk: Desk) -> None:
 
 
 def test_what_changes_is_never_kept_and_what_does_not_is_asked_for_by_its_tag(desk: Desk) -> None:
-    for path in ("/", "/board", "/api/jobs"):
+    for path in ("/", "/?fragment=active", "/api/jobs"):
         assert desk.http.get(path).headers["cache-control"] == "no-store"
     first = desk.http.get("/static/console.css")
     assert first.headers["cache-control"] == "no-cache"
@@ -235,7 +235,7 @@ def test_no_secret_is_in_any_answer(store: Store, consoles: Callable[..., Desk])
     with Engine(store, [leaky], SWIFT):  # an engine that was not told, so that it is all in the database
         job_id = desk.start(options={"said": secret}, requested_by=secret)["id"]
         desk.until(job_id, "completed_with_errors")
-    for path in ("/", "/board", f"/api/jobs/{job_id}", "/api/jobs", f"/api/jobs/{job_id}/items", "/api/workers"):
+    for path in ("/", "/?fragment=active", f"/api/jobs/{job_id}", "/api/jobs", f"/api/jobs/{job_id}/items", "/api/workers"):
         text = desk.http.get(path).text
         assert "hunter2" not in text, path
     assert "***" in desk.http.get("/").text

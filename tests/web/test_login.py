@@ -80,7 +80,7 @@ def test_the_sign_in_speaks_chinese_to_who_asks_for_it(locked: Desk) -> None:
     assert "密码" in page
 
 
-@pytest.mark.parametrize("path", ["/", "/api/jobs", "/api/openapi.json", "/metrics", "/board", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/api/jobs", "/api/openapi.json", "/metrics", "/?fragment=active", "/nothing"])
 def test_nothing_but_a_401_is_told_to_programs(locked: Desk, path: str) -> None:
     answer = locked.http.get(path)
     problem(answer, 401, "login_needed")
@@ -96,7 +96,7 @@ def test_a_write_without_a_sign_in_changes_nothing(locked: Desk) -> None:
 
 def test_a_fragment_tells_the_whole_page_to_go_and_sign_in(locked: Desk) -> None:
     headers = {**HTML, "hx-request": "true", "hx-current-url": f"{locked.url}/jobs?q=state:failed"}
-    answer = locked.http.get("/board", headers=headers)
+    answer = locked.http.get("/?fragment=active", headers=headers)
     assert answer.status_code == 401
     assert answer.headers["hx-redirect"] == "/login?next=%2Fjobs%3Fq%3Dstate%3Afailed"
 
