@@ -1,4 +1,4 @@
-"""Jobs: listed, started, paused, resumed."""
+"""Jobs: listed, started, paused, resumed, canceled, started again."""
 
 from __future__ import annotations
 
@@ -7,21 +7,41 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Response
 
 from dalsegno.catalog.overrides import checked
+from dalsegno.catalog.subjects import names_of
 from dalsegno.catalog.templates import order
-from dalsegno.engine.commander import request
-from dalsegno.engine.submit import to_json
-from dalsegno.errors import WorkflowUnknown
-from dalsegno.insight.commands import get_command
+from dalsegno.errors import CommandRefused, InputInvalid, NotFound, QueryInvalid, WorkflowUnknown
+from dalsegno.insight.commands import commands_of_job
+from dalsegno.insight.finding import ITEMS, find_items
 from dalsegno.insight.items import list_items
-from dalsegno.insight.jobs import job_detail, list_jobs
+from dalsegno.insight.jobs import JOBS, find_jobs, job_detail
 from dalsegno.insight.progress import progress_of
+from dalsegno.insight.query import parse
 from dalsegno.model.states import ItemStatus, JobStatus
-from dalsegno.store.store import Store, Tx
-from dalsegno.web.api.models import Command, Item, Items, Job, JobInFull, Jobs, Name, NewJob, Pause, Resume
-from dalsegno.web.api.parameters import Choice, Cursor, Limit, Number, chosen, place
-from dalsegno.web.room import Here, Room
+from dalsegno.store.store import Tx
+from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
+from dalsegno.web.api.cloning import cloned
+from dalsegno.web.api.models import (
+    Asked,
+    Clone,
+    Command,
+    Commands,
+    Items,
+    Job,
+    JobInFull,
+    Jobs,
+    NewJob,
+    Pause,
+    Priority,
+    Resume,
+)
+from dalsegno.web.api.parameters import Choice, Cursor, Limit, Named, Number, Q, chosen
+from dalsegno.web.room import Here, Room, Who
 
 router = APIRouter(tags=["jobs"])
+
+CREATED: dict[int | str, dict[str, Any]] = {
+    201: {"headers": {"Location": {"description": "The job's own address.", "schema": {"type": "string"}}}}
+}
 
 
 class TemplateUnknown(WorkflowUnknown):
@@ -30,74 +50,129 @@ class TemplateUnknown(WorkflowUnknown):
     status = 422  # the address was right, what it was sent was not
 
 
-@router.get("/jobs")
+@router.get("/jobs", responses=refusals(QueryInvalid, InputInvalid))
 def jobs(
     here: Here,
+    q: Q = None,
     status: Choice = None,
-    template: Annotated[Name | None, Query(description="Only jobs of this template or workflow.")] = None,
+    template: Annotated[Named, Query(description="Only jobs of this template or workflow.")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Jobs:
-    """Jobs, newest first."""
-    wanted, before = chosen(status, JobStatus, "job status"), place(cursor)
-    found = here.store.read(
-        lambda tx: list_jobs(tx, status=wanted, workflow=template, before=before, limit=limit + 1)
-    )  # fmt: skip
-    more = str(found[limit - 1].job.id) if len(found) > limit else None
-    return Jobs(jobs=[Job.of(line) for line in found[:limit]], next_cursor=more)
+    """Jobs, newest first: `state:running,paused template:full age:<7d`. `status` and `template` say the same."""
+    query = parse(q, JOBS)
+    if states := chosen(status, JobStatus, "job status"):
+        query = query.with_("state", *states)
+    if template:
+        query = query.with_("template", template)
+    page = here.store.read(lambda tx: find_jobs(tx, query, cursor=cursor, limit=limit))
+    return Jobs(jobs=[Job.of(line) for line in page.lines], next_cursor=page.next_cursor, partial=page.partial)
 
 
-@router.post("/jobs", status_code=201)
-def create_job(here: Here, new: NewJob, response: Response) -> JobInFull:
+@router.post("/jobs", status_code=201, responses={**CREATED, **refusals(TemplateUnknown, InputInvalid)})
+def create_job(here: Here, who: Who, new: NewJob, response: Response) -> JobInFull:
     """Start a job from a template. It waits in the queue until its lane is free."""
-    job_id = start(here, new)
-    response.headers["Location"] = f"/api/jobs/{job_id}"
-    return here.store.read(lambda tx: in_full(tx, job_id))
+    return _made(here, start(here, new, who), response)
 
 
-@router.get("/jobs/{job_id}")
+@router.get("/jobs/{job_id}", responses=refusals(NotFound))
 def job(here: Here, job_id: Number) -> JobInFull:
     """One job, with its stages, how far they are and how fast."""
     return here.store.read(lambda tx: in_full(tx, job_id))
 
 
-@router.post("/jobs/{job_id}/pause", status_code=202)
-def pause_job(here: Here, job_id: Number, asked: Annotated[Pause | None, Body()] = None) -> Command:
-    """Nothing new starts; what runs may finish."""
+@router.post("/jobs/{job_id}/pause", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
+def pause_job(
+    here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Pause | None, Body()] = None
+) -> Command:
+    """Nothing new starts; what runs may finish. With `stage`, only that stage of it."""
     asked = asked or Pause()
     payload = asked.model_dump(mode="json", exclude={"requested_by"}, exclude_none=True)
-    return ask(here.store, "pause", job_id, payload, asked.requested_by)
+    kind = "pause" if asked.stage is None else "pause_stage"
+    return told(response, ask(here.store, kind, job_id, payload, asked.requested_by or who))
 
 
-@router.post("/jobs/{job_id}/resume", status_code=202)
-def resume_job(here: Here, job_id: Number, asked: Annotated[Resume | None, Body()] = None) -> Command:
+@router.post("/jobs/{job_id}/resume", status_code=202, responses={**ACCEPTED, **refusals(NotFound, InputInvalid)})
+def resume_job(
+    here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Resume | None, Body()] = None
+) -> Command:
     """Go on from the mark, with what was interrupted first."""
     asked = asked or Resume()
-    return ask(here.store, "resume", job_id, overriding(here, job_id, asked.overrides), asked.requested_by)
+    by = asked.requested_by or who
+    if asked.stage is not None:
+        if asked.overrides:
+            raise InputInvalid(problem="Overrides change the settings of a whole job: resume it without a stage.")
+        return told(response, ask(here.store, "resume_stage", job_id, {"stage": asked.stage}, by))
+    return told(response, ask(here.store, "resume", job_id, overriding(here, job_id, asked.overrides), by))
 
 
-@router.get("/jobs/{job_id}/items")
+@router.post("/jobs/{job_id}/cancel", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
+def cancel_job(
+    here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Asked | None, Body()] = None
+) -> Command:
+    """What waits is canceled, what runs is asked to stop; what is done stays. It cannot be resumed."""
+    return told(response, ask(here.store, "cancel", job_id, None, (asked and asked.requested_by) or who))
+
+
+@router.post("/jobs/{job_id}/priority", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
+def set_priority(here: Here, who: Who, job_id: Number, response: Response, asked: Priority) -> Command:
+    """Smaller runs first, among all jobs."""
+    payload = {"priority": asked.priority}
+    return told(response, ask(here.store, "set_priority", job_id, payload, asked.requested_by or who))
+
+
+@router.post(
+    "/jobs/{job_id}/clone", status_code=201, responses={**CREATED, **refusals(NotFound, CommandRefused, InputInvalid)}
+)
+def clone_job(
+    here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Clone | None, Body()] = None
+) -> JobInFull:
+    """The same again: template, scope and options of this job, with the settings of now."""
+    asked = asked or Clone()
+    made = cloned(here, job_id, priority=asked.priority, by=asked.requested_by or who)
+    return _made(here, made, response)
+
+
+@router.get("/jobs/{job_id}/items", responses=refusals(NotFound, QueryInvalid, InputInvalid))
 def items(
     here: Here,
     job_id: Number,
-    stage: Annotated[str | None, Query(description="Only items of this stage.")] = None,
+    q: Q = None,
+    stage: Annotated[Named, Query(description="Only items of this stage.")] = None,
     state: Choice = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Items:
-    """A job's items, in their order."""
-    wanted, after = chosen(state, ItemStatus, "item state"), place(cursor)
-    found = here.store.read(
-        lambda tx: list_items(tx, job_id, stage=stage, state=wanted, after=after, limit=limit + 1)
-    )  # fmt: skip
-    more = str(found[limit - 1].item.id) if len(found) > limit else None
-    return Items(items=[Item(stage=line.stage, **dict(line.item)) for line in found[:limit]], next_cursor=more)
+    """A job's items, in their order. `stage` and `state` say the same as in a query."""
+    query = parse(q, ITEMS).with_("job", str(job_id))
+    if states := chosen(state, ItemStatus, "item state"):
+        query = query.with_("state", *states)
+    if stage:
+        query = query.with_("stage", stage)
+
+    def read(tx: Tx) -> Items:
+        list_items(tx, job_id, stage=stage or None, limit=0)  # says what is not there
+        page = find_items(tx, query, cursor=cursor, limit=limit, forward=True)
+        return Items.of(page, names_of(tx, (line.item.key for line in page.lines)))
+
+    return here.store.read(read)
 
 
-# --- shared with the page -------------------------------------------------------------------------
+@router.get("/jobs/{job_id}/commands", responses=refusals(NotFound))
+def commands_about_job(here: Here, job_id: Number, limit: Limit = 50) -> Commands:
+    """What operators asked of it, newest first, and what became of that."""
+
+    def read(tx: Tx) -> Commands:
+        job_detail(tx, job_id)
+        return Commands(commands=[Command(**dict(each)) for each in commands_of_job(tx, job_id, limit)])
+
+    return here.store.read(read)
 
 
-def start(here: Here, new: NewJob) -> int:
+# --- shared with the pages ------------------------------------------------------------------------
+
+
+def start(here: Room, new: NewJob, by: str = "console") -> int:
     try:
         return order(
             here.store,
@@ -107,7 +182,7 @@ def start(here: Here, new: NewJob) -> int:
             options=new.options or None,
             download_sources=new.download_sources or None,
             priority=new.priority,
-            requested_by=new.requested_by,
+            requested_by=new.requested_by or by,
         ).job_id
     except WorkflowUnknown as error:
         raise TemplateUnknown(**error.details) from None
@@ -118,17 +193,11 @@ def overriding(here: Room, job_id: int, overrides: dict[str, Any]) -> dict[str, 
     return {"overrides": checked(here.store, here.settings, job_id, overrides)} if overrides else {}
 
 
-def ask(store: Store, kind: str, job_id: int, payload: dict[str, Any], by: str) -> Command:
-    """Write a command down. An engine applies it, here or elsewhere."""
-    to_json(payload, "the body")
-
-    def work(tx: Tx) -> Command:
-        command_id = request(tx, kind, job_id=job_id, payload=payload or None, requested_by=by)
-        return Command(**dict(get_command(tx, command_id)))
-
-    return store.write("request", work)
-
-
 def in_full(tx: Tx, job_id: int) -> JobInFull:
     detail = job_detail(tx, job_id)
     return JobInFull.told(detail, progress_of(detail, tx.now))
+
+
+def _made(here: Room, job_id: int, response: Response) -> JobInFull:
+    response.headers["Location"] = f"/api/jobs/{job_id}"
+    return here.store.read(lambda tx: in_full(tx, job_id))

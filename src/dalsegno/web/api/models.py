@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.json_schema import WithJsonSchema
 
 from dalsegno.catalog.scope import Scope
 from dalsegno.catalog.templates import TITLES
 from dalsegno.engine.item import storable
+from dalsegno.insight.items import ItemLine
 from dalsegno.insight.jobs import JobDetail, JobLine
 from dalsegno.insight.progress import JobProgress, StageProgress
+from dalsegno.insight.walk import Page
 from dalsegno.model.records import CommandRecord, ItemRecord, JobRecord, ProcessRecord, StageRecord, WorkerRecord
 from dalsegno.model.states import JobStatus, StageStatus
 from dalsegno.model.suggest import did_you_mean
@@ -46,14 +59,15 @@ class NewJob(Body):
     """Checked by the catalog itself, which says in one sentence what is wrong with it."""
     priority: int = Field(default=100, description="Smaller runs first, among all jobs.")
     download_sources: list[Name] = Field(default=[], description="Where songs are fetched from, in order.")
-    requested_by: Name = "api"
+    requested_by: Name | None = Field(default=None, description="Who wants it; unless said, where it came from.")
     options: dict[str, Any] = {}
 
 
 class Pause(Body):
     reason: Text | None = Field(default=None, description="Why; shown wherever the job stands still.")
     until: AwareDatetime | None = Field(default=None, description="Go on by itself then; with its zone.")
-    requested_by: Name = "api"
+    stage: Name | None = Field(default=None, description="Only this stage of it.", examples=["download"])
+    requested_by: Name | None = None
 
 
 class Resume(Body):
@@ -62,7 +76,28 @@ class Resume(Body):
         description="Settings of the job's snapshot that change from here on.",
         examples=[{"LIBRARY_ROOT": "/mnt/bigger"}],
     )
-    requested_by: Name = "api"
+    stage: Name | None = Field(default=None, description="Only this stage, which was paused by itself.")
+    requested_by: Name | None = None
+
+
+class Asked(Body):
+    """A command that needs nothing more said."""
+
+    requested_by: Name | None = None
+
+
+class Priority(Body):
+    priority: Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)] = Field(
+        description="Smaller runs first, among all jobs.", examples=[50]
+    )
+    requested_by: Name | None = None
+
+
+class Clone(Body):
+    """What the new job has otherwise; the rest is as the old one was asked for, with the settings of now."""
+
+    priority: Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)] | None = None
+    requested_by: Name | None = None
 
 
 # --- what it gives --------------------------------------------------------------------------------
@@ -160,19 +195,38 @@ class Jobs(BaseModel):
     jobs: list[Job]
     next_cursor: str | None
     """Ask again with `cursor` for the next page; null on the last one."""
+    partial: bool
+    """The time was up before the page was full: there may be more, further on."""
 
 
 class Item(ItemRecord):
     stage: str
+    name: str | None = None
+    """What it is about, where the catalog knows."""
+
+    @classmethod
+    def of(cls, line: ItemLine, names: Mapping[str, str] = MappingProxyType({})) -> Item:
+        return cls(stage=line.stage, name=names.get(line.item.key), **dict(line.item))
 
 
 class Items(BaseModel):
     items: list[Item]
     next_cursor: str | None
+    partial: bool = False
+    """The time was up before the page was full: there may be more, further on."""
+
+    @classmethod
+    def of(cls, page: Page[ItemLine], names: Mapping[str, str]) -> Items:
+        lines = [Item.of(line, names) for line in page.lines]
+        return cls(items=lines, next_cursor=page.next_cursor, partial=page.partial)
 
 
 class Command(CommandRecord):
     """What was asked for. Follow it at `/api/commands/{id}` until its status is `applied` or `rejected`."""
+
+
+class Commands(BaseModel):
+    commands: list[Command]
 
 
 class Worker(WorkerRecord):

@@ -1,0 +1,153 @@
+"""Pools, playlists and songs: the catalog as it stands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from dalsegno.catalog.overview import upload_backend
+from dalsegno.catalog.records import CandidateRecord
+from dalsegno.catalog.scope import parse_scope
+from dalsegno.catalog.songs import SongLine, list_songs, song_detail
+from dalsegno.catalog.status import (
+    PlaylistLine,
+    PlaylistStatus,
+    PoolLine,
+    list_playlists,
+    list_pools,
+    playlist_detail,
+)
+from dalsegno.errors import InputInvalid, NotFound
+from dalsegno.store.store import Tx
+from dalsegno.web.api.asking import refusals
+from dalsegno.web.api.models import Name
+from dalsegno.web.api.parameters import Cursor, Limit, Named, Number, place
+from dalsegno.web.room import Here
+
+router = APIRouter(tags=["catalog"])
+
+SONGS = 500
+
+OfPool = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this pool.")]
+OfPlaylist = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this playlist.")]
+Downloaded = Annotated[bool | None, Query(description="Only with a file, or only without.")]
+
+
+class Pools(BaseModel):
+    pools: list[PoolLine]
+
+
+class Playlists(BaseModel):
+    playlists: list[PlaylistLine]
+    next_cursor: str | None
+
+
+class Songs(BaseModel):
+    songs: list[SongLine]
+    next_cursor: str | None
+
+
+class PlaylistInFull(BaseModel):
+    playlist: PlaylistLine
+    songs: list[SongLine]
+    """The first 500; the rest at `/api/songs?playlist=`."""
+    next_cursor: str | None
+
+
+class Place(BaseModel):
+    kind: str
+    root: str
+    path: str
+    size: int
+
+
+class SongInFull(BaseModel):
+    song: SongLine
+    sha256: str | None
+    copies: list[Place]
+    playlists: list[str]
+    candidates: list[CandidateRecord]
+    """Considered in its latest attempts, and why each was taken or not."""
+
+
+@router.get("/pools")
+def pools(here: Here) -> Pools:
+    """All pools, by platform and name; each with the worst status of its playlists, and why."""
+    backend = upload_backend(here.store, here.settings)
+    return Pools(pools=here.store.read(lambda tx: list_pools(tx, upload_backend_id=backend)))
+
+
+@router.get("/playlists", responses=refusals(NotFound, InputInvalid))
+def playlists(
+    here: Here,
+    source: Annotated[Named, Query(description="Only of this platform.")] = None,
+    pool: OfPool = None,
+    name: Annotated[Named, Query(description="Only with this text in the name.")] = None,
+    status: Annotated[PlaylistStatus | None, Query(description="Only those that stand so.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Playlists:
+    """Playlists by name: songs, downloaded, uploaded, the status (异常, 进行中, 未完成, 已完成) and why."""
+    after, backend = place(cursor), upload_backend(here.store, here.settings)
+    page = here.store.read(
+        lambda tx: list_playlists(
+            tx, platform=source, pool_id=pool, name=name, status=status, upload_backend_id=backend, after=after,
+            limit=limit,
+        )
+    )  # fmt: skip
+    return Playlists(playlists=page.lines, next_cursor=None if page.next is None else str(page.next))
+
+
+@router.get("/playlists/{playlist_id}", responses=refusals(NotFound))
+def playlist(here: Here, playlist_id: Number) -> PlaylistInFull:
+    """One playlist, with its songs."""
+    backend = upload_backend(here.store, here.settings)
+
+    def read(tx: Tx) -> PlaylistInFull:
+        line = playlist_detail(tx, playlist_id, upload_backend_id=backend)
+        found = list_songs(tx, parse_scope({"playlists": [playlist_id]}), limit=SONGS + 1)
+        more = str(found[SONGS - 1].id) if len(found) > SONGS else None
+        return PlaylistInFull(playlist=line, songs=found[:SONGS], next_cursor=more)
+
+    return here.store.read(read)
+
+
+@router.get("/songs", responses=refusals(InputInvalid))
+def songs(
+    here: Here,
+    q: Annotated[Name | None, Query(description="Part of a title, an artist or an album.")] = None,
+    source: Annotated[Named, Query(description="Only of this platform.")] = None,
+    pool: OfPool = None,
+    playlist: OfPlaylist = None,
+    downloaded: Downloaded = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Songs:
+    """Songs by number, and the file that each has."""
+    after = place(cursor) or 0
+    scope = parse_scope(
+        {
+            "sources": [source] if source else [],
+            "pools": [pool] if pool else [],
+            "playlists": [playlist] if playlist else [],
+            "query": q or "",
+        }
+    )
+    found = here.store.read(lambda tx: list_songs(tx, scope, downloaded=downloaded, after=after, limit=limit + 1))
+    more = str(found[limit - 1].id) if len(found) > limit else None
+    return Songs(songs=found[:limit], next_cursor=more)
+
+
+@router.get("/songs/{song_id}", responses=refusals(NotFound))
+def song(here: Here, song_id: Number) -> SongInFull:
+    """One song: its file, where that is, and what was considered for it."""
+    found = here.store.read(lambda tx: song_detail(tx, song_id))
+    return SongInFull(
+        song=found.song,
+        sha256=found.sha256,
+        copies=[Place(kind=copy.kind, root=copy.root, path=copy.path, size=copy.size) for copy in found.copies],
+        playlists=found.playlists,
+        candidates=found.candidates,
+    )

@@ -1,0 +1,40 @@
+"""Every part of the API, in the order in which its documentation shows them."""
+
+from __future__ import annotations
+
+from dalsegno.web.api import (
+    artifacts,
+    commands,
+    dashboard,
+    events,
+    explain,
+    flow,
+    holds,
+    items,
+    jobs,
+    journal,
+    playlists,
+    system,
+    workers,
+    workflows,
+)
+
+ROUTERS = [
+    module.router
+    for module in (
+        dashboard,
+        jobs,
+        items,
+        playlists,
+        workers,
+        events,  # before the journal: /events/stream is not an event
+        journal,
+        commands,
+        holds,
+        flow,
+        explain,
+        workflows,
+        artifacts,
+        system,
+    )
+]
