@@ -1,0 +1,78 @@
+"""Items by what they are about in the catalog: the source, a playlist, a song, words of a title."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, songs
+from dalsegno.catalog.standing import key, number_in
+from dalsegno.insight import finding
+from dalsegno.insight.grammar import Condition, Key, containing, like, word
+from dalsegno.insight.query import Value
+from dalsegno.store.schema import items
+
+_SONG, _PLAYLIST, _POOL = (number_in(kind, items.c.key) for kind in ("song", "playlist", "pool"))
+
+
+def _platform(table: sa.Table, number: Any) -> Any:
+    return sa.select(table.c.platform).where(table.c.id == number).scalar_subquery()
+
+
+SOURCE = sa.func.coalesce(_platform(songs, _SONG), _platform(playlists, _PLAYLIST), _platform(playlist_pools, _POOL))
+"""Where the thing that an item is about comes from."""
+
+
+def _called(value: Value) -> sa.Select[Any]:
+    """Playlists by number or by name."""
+    text = value.text
+    named: Condition
+    if "*" in text:
+        named = playlists.c.name.like(like(text).replace("*", "%"), escape="\\")
+    elif text.isascii() and text.isdecimal() and len(text) < 19:
+        named = sa.or_(playlists.c.id == int(text), playlists.c.name == text)
+    else:
+        named = playlists.c.name == text
+    return sa.select(playlists.c.id).where(named)
+
+
+def _in_playlist(value: Value, _now: datetime) -> Condition:
+    within = sa.exists().where(
+        playlist_songs.c.playlist_id.in_(_called(value)),
+        playlist_songs.c.song_id == _SONG,
+        playlist_songs.c.removed_at.is_(None),
+    )
+    return sa.or_(_PLAYLIST.in_(_called(value)), within)
+
+
+def _of_playlist(value: Value) -> Any:
+    """The keys of a playlist and of its songs."""
+    called = _called(value)
+    inside = sa.select(key("song", playlist_songs.c.song_id)).where(
+        playlist_songs.c.playlist_id.in_(called), playlist_songs.c.removed_at.is_(None)
+    )
+    return sa.union_all(sa.select(key("playlist", playlists.c.id)).where(playlists.c.id.in_(called)), inside)
+
+
+def _song(value: Value) -> str:
+    return f"song:{int(value.text)}"
+
+
+def _titled(text: str) -> Condition:
+    song = sa.exists().where(songs.c.id == _SONG, containing(songs.c.title, songs.c.artist, songs.c.album)(text))
+    playlist = sa.exists().where(playlists.c.id == _PLAYLIST, containing(playlists.c.name)(text))
+    return sa.or_(song, playlist)
+
+
+def _is_song(value: Value, _now: datetime) -> Condition:
+    return items.c.key == _song(value)
+
+
+ITEMS = finding.ITEMS.extended(
+    Key("source", "Where what it is about comes from.", word(SOURCE)),
+    Key("playlist", "A playlist or a song of it, by name or number.", _in_playlist, names=_of_playlist),
+    Key("song", "The number of a song.", _is_song, kind="number", names=_song),
+    text=_titled,
+)
