@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,6 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from playwright.sync_api import Browser, sync_playwright
 
 from dalsegno import Engine, Store
 from dalsegno.engine.item import Item
@@ -19,12 +22,19 @@ from dalsegno.web.app import create_app
 from dalsegno.web.server import ConsoleServer, bind
 from tests.helpers import SWIFT, wait_until
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP *.test 127.0.0.1",
+]  # fmt: skip
+
 
 class Desk:
     """The console of a store, as a client sees it."""
 
-    def __init__(self, store: Store, url: str) -> None:
+    def __init__(self, store: Store, url: str, app: FastAPI) -> None:
         self.store = store
+        self.app = app
         self.url = url
         self.http = httpx.Client(base_url=url, timeout=30.0)
 
@@ -63,7 +73,7 @@ def consoles(plain: None) -> Iterator[Callable[..., Desk]]:
         def make(store: Store, host: str = "127.0.0.1", **settings: Any) -> Desk:
             app = create_app(store, Settings(_env_file=None, **settings), host=host)
             listening = stack.enter_context(bind("127.0.0.1", 0))
-            desk = Desk(store, stack.enter_context(ConsoleServer(app, listening)).url)
+            desk = Desk(store, stack.enter_context(ConsoleServer(app, listening)).url, app)
             stack.enter_context(desk.http)
             return desk
 
@@ -115,3 +125,20 @@ def songs(store: Store) -> Iterator[Songs]:
             yield made
         finally:
             made.gate.set()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A real browser. To it, every name that ends in `.test` is this machine.
+
+    For a module, not for the session: while it is open its event loop runs in this thread, and no other may.
+    """
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
