@@ -73,7 +73,10 @@ class Catalog:
             return known
         values = self.settings.thawed(snapshot or self.settings.snapshot())
         with self._lock:
-            sources = self._sources.setdefault(identity(snapshot), Sources(Config(values)))
+            key = identity(snapshot)
+            if key not in self._sources:
+                self._sources[key] = Sources(Config(values))
+            sources = self._sources[key]
             while len(self._by_object) >= SNAPSHOTS:
                 self._by_object.pop(next(iter(self._by_object)))
             self._by_object[id(snapshot)] = found = (snapshot, values, sources)

@@ -133,17 +133,17 @@ def _place(entry: Entry, root: Path, folder: Path) -> str | None:
     """The line for its file: relative in this library, so that a copy of the whole plays; absolute in another one."""
     here_first = sorted(entry.files, key=lambda file: file[0] != root)
     for home, path in here_first:
-        file = home / path
-        line = Path(os.path.relpath(file, folder) if home == root else file).as_posix()
+        file = f"{home}/{path}"
+        line = os.path.relpath(file, folder) if home == root else file
         if _is_there(file) and line.splitlines() == [line]:
             # A line that begins with # would be a comment. Percent signs stay: plain paths are not decoded.
             return f"./{line}" if line.startswith("#") else line
     return None
 
 
-def _is_there(file: Path) -> bool:
+def _is_there(file: str) -> bool:
     try:
-        return file.is_file()
+        return os.path.isfile(file)  # noqa: PTH113
     except (OSError, ValueError):
         return False
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -61,14 +61,23 @@ def room_for(root: Path, size: int | None, keep: int) -> None:
         raise DiskFull(root, size, left, keep)
 
 
-@contextmanager
-def watched(root: Path, needed: int | None = None, keep: int = 0) -> Iterator[None]:
-    """Around writing: says DiskFull where the system says ENOSPC."""
-    try:
-        yield
-    except OSError as error:
+@dataclass(slots=True)
+class watched:  # noqa: N801
+    """Around writing: says DiskFull where the system says ENOSPC. A class: for every song, three times."""
+
+    root: Path
+    needed: int | None = None
+    keep: int = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
         if error.errno in FULL:
-            raise DiskFull(root, needed, free(root), keep) from error
+            raise DiskFull(self.root, self.needed, free(self.root), self.keep) from error
         if error.errno == errno.EFBIG:
             raise TooLargeForDisk(TooLargeForDisk.__doc__) from error
-        raise
