@@ -16,6 +16,7 @@ from dalsegno.engine.holds import held
 from dalsegno.engine.item import Item, StageInfo
 from dalsegno.engine.limits import setting
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.meters import METERS
 from dalsegno.model.breaker import Breaker
 from dalsegno.model.outcome import Release
 from dalsegno.store.hot import Claimed
@@ -102,6 +103,7 @@ class Claimer(Looper):
         if want == 0:
             return False
         process_id = self._process_id()
+        began = self._clock.monotonic()
         try:
             claimed, infos = self._store.write("claim", lambda tx: self._take(tx, pool, want))
         except Exception:
@@ -111,6 +113,7 @@ class Claimer(Looper):
             if not pool.guarded:
                 self._dry[pool.service.name] = time.monotonic() + DRY
             return False
+        METERS.claim(pool.service.name, len(claimed), self._clock.monotonic() - began)
         self._infos |= infos
         work = [self._item(row) for row in claimed]
         self._settler.hold(work)

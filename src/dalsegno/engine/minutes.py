@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from dalsegno.engine.meters import METERS
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.schema import minutes
 
@@ -64,8 +65,9 @@ class Minutes:
             minute.counts[_COLUMN.get(row.status, "retried")] += 1  # type: ignore[call-overload]
             if row.started_at is not None and row.status != ItemStatus.INTERRUPTED:
                 minute.durations[bisect_left(EDGES, (now - row.started_at).total_seconds())] += 1
-            if item.transfer is not None:
-                minute.bytes += item.transfer.news()
+            if item.transfer is not None and (moved := item.transfer.news()):
+                minute.bytes += moved
+                METERS.move(item.stage.service, moved)
 
     def moving(self, items: Iterable[Item], now: datetime) -> None:
         """What is still on its way counts in the minute in which it moves."""
@@ -73,6 +75,7 @@ class Minutes:
         for item in items:
             if item.transfer is not None and item.transfers and (moved := item.transfer.news()):
                 self._minute(number, item.stage.service).bytes += moved
+                METERS.move(item.stage.service, moved)
 
     def _minute(self, number: int, service: str) -> Minute:
         key = (number, service)

@@ -21,6 +21,7 @@ from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.follower import follow
 from dalsegno.engine.item import Item
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.meters import METERS
 from dalsegno.engine.minutes import Minutes
 from dalsegno.engine.planner import advance
 from dalsegno.engine.verdict import UNSTORABLE, Rules, decide
@@ -186,6 +187,7 @@ class Settler(Looper):
     def _settle(self, group: Sequence[Ended]) -> None:
         now = self._store.clock.now()
         rows = [decide(item, outcome, now, self._rules) for item, outcome in group]
+        began = self._store.clock.monotonic()
         try:
             done = self._store.write("settle", lambda tx: _write(tx, group, rows))
         except DalSegnoError:
@@ -206,6 +208,7 @@ class Settler(Looper):
             else:
                 self._settle([(item, Fail(text, code=UNSTORABLE))])
             return
+        took = self._store.clock.monotonic() - began
         self._quiet |= done.quiet_jobs
         accepted = done.accepted
         self.minutes.settled(group, rows, accepted, now)
@@ -221,6 +224,7 @@ class Settler(Looper):
                 self._pausing.append((item.job_id, outcome.reason, outcome.code))
             elif item.farewells and isinstance(outcome, Done | Skip):
                 _say_farewell(item)
+        METERS.settle(group, rows, accepted, now, took)
 
     def _follow_up(self) -> None:
         while self._pausing:
