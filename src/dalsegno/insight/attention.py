@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -18,6 +18,8 @@ from dalsegno.store.schema import breakers, jobs, limits
 from dalsegno.store.store import Tx
 
 MOST = 50
+MOMENT = timedelta(seconds=30)
+"""A stop of calls that is shorter is nobody's business."""
 ROOT = "LIBRARY_ROOT"
 NEEDS_ROOT = frozenset({"disk_full", "library_missing", "library_unwritable"})
 """Codes of pauses that another folder mends."""
@@ -113,6 +115,8 @@ def _breakers(tx: Tx) -> list[Attention]:
     query = sa.select(breakers).where(breakers.c.state != CLOSED).order_by(breakers.c.name).limit(MOST)
     found = []
     for row in tx.rows(query):
+        if not _lasts(row, tx.now):
+            continue
         path = f"/api/breakers/{row['name']}"
         fixes = (
             Fix("probe", "Try one call now", "POST", f"{path}/probe"),
@@ -124,6 +128,12 @@ def _breakers(tx: Tx) -> list[Attention]:
         found.append(Attention("breaker_open", level, f"breaker:{row['name']}", says, row["tripped_at"],
                                row["resume_at"], fixes, data))  # fmt: skip
     return found
+
+
+def _lasts(row: sa.RowMapping, now: datetime) -> bool:
+    """A provider that asks for two seconds needs nobody."""
+    since, until = row["tripped_at"] or now, row["resume_at"]
+    return until is None or until - since > MOMENT or now - since > MOMENT
 
 
 def _limits(tx: Tx) -> list[Attention]:

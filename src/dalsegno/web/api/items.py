@@ -8,13 +8,14 @@ from fastapi import APIRouter, Response
 from fastapi import Body as InBody
 from pydantic import BaseModel
 
+from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.songs import SongDetail, candidates_of, song_detail
 from dalsegno.catalog.subjects import names_of, number_of
 from dalsegno.errors import InputInvalid, NotFound, QueryInvalid
 from dalsegno.insight.drawer import Attempt, Moment, open_drawer
 from dalsegno.insight.explain import Explanation, explain_item
-from dalsegno.insight.finding import ITEMS, find_items
+from dalsegno.insight.finding import find_items
 from dalsegno.insight.query import parse
 from dalsegno.model.records import ArtifactRecord, ItemRecord, LeaseRecord, LogRecord
 from dalsegno.store.store import Tx
@@ -71,7 +72,7 @@ def all_items(here: Here, q: Q = None, cursor: Cursor = None, limit: Limit = 50)
     query = parse(q, ITEMS)
 
     def read(tx: Tx) -> Items:
-        page = find_items(tx, query, cursor=cursor, limit=limit)
+        page = find_items(tx, query, among=ITEMS, cursor=cursor, limit=limit)
         return Items.of(page, names_of(tx, (line.item.key for line in page.lines)))
 
     return here.store.read(read)

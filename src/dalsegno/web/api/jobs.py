@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
 
+from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.overrides import checked
 from dalsegno.catalog.subjects import names_of
 from dalsegno.catalog.templates import order
 from dalsegno.errors import CommandRefused, InputInvalid, NotFound, QueryInvalid, WorkflowUnknown
 from dalsegno.insight.commands import commands_of_job
-from dalsegno.insight.finding import ITEMS, find_items
+from dalsegno.insight.finding import find_items
 from dalsegno.insight.items import list_items
 from dalsegno.insight.jobs import JOBS, find_jobs, job_detail
 from dalsegno.insight.progress import progress_of
@@ -152,7 +153,7 @@ def items(
 
     def read(tx: Tx) -> Items:
         list_items(tx, job_id, stage=stage or None, limit=0)  # says what is not there
-        page = find_items(tx, query, cursor=cursor, limit=limit, forward=True)
+        page = find_items(tx, query, among=ITEMS, cursor=cursor, limit=limit, forward=True)
         return Items.of(page, names_of(tx, (line.item.key for line in page.lines)))
 
     return here.store.read(read)
