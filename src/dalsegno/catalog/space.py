@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+PLENTY = 1 << 30
+"""Bytes beyond what is asked for; they do not run out within a MOMENT."""
+MOMENT = 0.1
+_plenty: dict[tuple[Path, int], float] = {}
+"""Until when a library is known to have plenty above what must stay free: every song asks, three times."""
 
 
 class DiskFull(Exception):
@@ -56,9 +62,14 @@ def free(path: Path) -> int:
 
 def room_for(root: Path, size: int | None, keep: int) -> None:
     """Raises DiskFull when `size` more bytes would leave less than `keep`."""
+    now = time.monotonic()
+    if (size or 0) < PLENTY and now < _plenty.get((root, keep), 0.0):
+        return
     left = free(root)
     if left - (size or 0) < keep:
         raise DiskFull(root, size, left, keep)
+    if left - keep > 2 * PLENTY:
+        _plenty[root, keep] = now + MOMENT
 
 
 @dataclass(slots=True)
