@@ -26,7 +26,7 @@ def known_revisions() -> list[str]:
 def ensure_schema(store: Store, url: sa.URL, *, migrate: bool = True) -> str:
     """The revision the database has now."""
     known = known_revisions()
-    found = store.read(_revision)
+    found = store.read(revision)
     if found == known[-1]:
         return found
     if found is not None and found not in known:
@@ -37,8 +37,8 @@ def ensure_schema(store: Store, url: sa.URL, *, migrate: bool = True) -> str:
     return known[-1]
 
 
-def upgrade(url: sa.URL, revision: str) -> None:
-    """Run the migrations up to `revision` in one transaction."""
+def upgrade(url: sa.URL, target: str) -> None:
+    """Run the migrations up to `target` in one transaction."""
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it announces its plug-ins when it is imported
     from alembic import command  # noqa: PLC0415 - a tenth of a second that a healthy start does not need
     from alembic.config import Config  # noqa: PLC0415
@@ -51,7 +51,7 @@ def upgrade(url: sa.URL, revision: str) -> None:
             if engine.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
             config.attributes["connection"] = connection
-            command.upgrade(config, revision)
+            command.upgrade(config, target)
     except (sa.exc.OperationalError, sa.exc.DBAPIError) as error:
         raise _readable(error) from error
     finally:
@@ -79,7 +79,8 @@ def _engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _revision(tx: Tx) -> str | None:
+def revision(tx: Tx) -> str | None:
+    """The one the database has; None: it is empty."""
     if not sa.inspect(tx.conn).has_table("alembic_version"):
         return None
     row = tx.conn.execute(sa.text("SELECT version_num FROM alembic_version")).first()
