@@ -280,28 +280,42 @@ def _free(key: str) -> str | None:
     return next((prefix for prefix in FREE if key.startswith(prefix) and key != prefix), None)
 
 
-def load_settings(env_file: Path | None = None, database: str | None = None) -> Loaded:
-    """The settings in force. A named `env_file` must exist; `database` is the command line's --database."""
+def load_settings(
+    env_file: Path | None = None,
+    database: str | None = None,
+    *,
+    needed: bool = True,
+    options: Mapping[str, Any] | None = None,
+    environment: bool = True,
+) -> Loaded:
+    """The settings in force. A named `env_file` must exist if it is `needed`; `database` is the command line's
+    --database. `options` are said before anything else, by field; without `environment` nothing of it takes part.
+    """
     file = env_file or DEFAULT_FILE
     origins: dict[str, tuple[Origin, int | None]] = {}
     free: dict[str, dict[str, str]] = {field: {} for field in FREE.values()}
     found = file.exists()
-    if env_file is not None and not found:
+    if env_file is not None and needed and not found:
         raise SettingInvalid(key=str(file), problem="there is no such file.")
+    given: dict[str, Any] = {}
+    if not environment:  # a key that is given is not looked for there
+        given = {name: each.get_default(call_default_factory=True) for name, each in Settings.model_fields.items()}
     for key, value, line in _read(file) if found else ():
         origins[key] = ("file", line)
         if prefix := _free(key):
             free[FREE[prefix]][key.removeprefix(prefix).lower()] = value
-    for key, value in os.environ.items():
+        elif not environment:
+            given[key.lower()] = value
+    for key, value in os.environ.items() if environment else ():
         prefix = _free(key)
         if value and (key in KEYS or prefix):
             origins[key] = ("environment", None)
             if prefix:
                 free[FREE[prefix]][key.removeprefix(prefix).lower()] = value
-    given: dict[str, Any] = {**free}
-    if database is not None:
-        given["database_url"] = database
-        origins["DATABASE_URL"] = ("option", None)
+    given |= free
+    for name, value in {**(options or {}), **({} if database is None else {"database_url": database})}.items():
+        given[name] = value
+        origins[name.upper()] = ("option", None)
     try:
         settings = Settings(_env_file=file if found else None, _env_file_encoding="utf-8", **given)
     except ValidationError as error:

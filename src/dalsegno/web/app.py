@@ -7,12 +7,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
+from dalsegno.config.current import Current
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 from dalsegno.version import VERSION
-from dalsegno.web import login
+from dalsegno.web import health, login, metrics
 from dalsegno.web.answers import json_answers
-from dalsegno.web.api import commands, events, jobs, workers
+from dalsegno.web.api.routers import ROUTERS
 from dalsegno.web.console import common, dashboard
 from dalsegno.web.door import Door
 from dalsegno.web.guard import Guard
@@ -25,10 +26,12 @@ STATIC = Path(__file__).parent / "static"
 
 
 def create_app(
-    store: Store, settings: Settings, *, host: str | None = None, read_only: bool = False
+    store: Store, given: Settings | Current, *, host: str | None = None, read_only: bool = False
 ) -> FastAPI:  # fmt: skip
-    """`host` is where it listens, unless that is CONSOLE_HOST; `read_only` is said before CONSOLE_READ_ONLY."""
-    secrets = settings.secrets()
+    """Settings that are `given` alone are shown, never saved. `host` is where it listens, unless that is CONSOLE_HOST;
+    `read_only` is said before CONSOLE_READ_ONLY."""
+    current = Current.fixed(given) if isinstance(given, Settings) else given
+    settings, secrets = current.settings, current.secrets
     app = FastAPI(
         title="Dal Segno",
         version=VERSION,
@@ -38,17 +41,18 @@ def create_app(
         redoc_url=None,
         default_response_class=json_answers(secrets),
         responses=DOCUMENTED,
+        generate_unique_id_function=lambda route: route.name,
     )
     read_only = read_only or settings.console_read_only
-    app.state.room = Room(store, settings, read_only)
+    app.state.room = Room(store, current, read_only)
     app.state.door = Door(store, settings)
-    app.state.live = Live(store, secrets)
+    app.state.live = Live(store, secrets, current.file)
     origins = Origins(host or settings.console_host, settings.console_hosts)
     app.add_middleware(Guard, origins=origins, door=app.state.door, read_only=read_only, secrets=secrets)
     answer_with_problems(app, secrets)
-    for part in (jobs.router, commands.router, workers.router, events.router):
+    for part in ROUTERS:
         app.include_router(part, prefix="/api")
-    for pages in (login.router, common.router, dashboard.router):
+    for pages in (health.router, metrics.router, login.router, common.router, dashboard.router):
         app.include_router(pages)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 

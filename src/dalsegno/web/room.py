@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from dalsegno.config.current import Current
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 
@@ -14,9 +15,14 @@ from dalsegno.store.store import Store
 @dataclass(frozen=True, slots=True)
 class Room:
     store: Store
-    settings: Settings
+    config: Current
     read_only: bool = False
     """Nothing can be changed here: the guard refuses it, and pages need not offer it."""
+
+    @property
+    def settings(self) -> Settings:
+        """As the file is now, or as it last was right."""
+        return self.config.settings
 
 
 async def _room(request: Request) -> Room:
