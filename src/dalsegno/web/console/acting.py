@@ -60,8 +60,10 @@ def local(path: str, otherwise: str) -> str:
 def go(request: Request, here: Room, to: str, *, good: str = "", bad: str = "") -> Response:
     """Back to a page, which says what became of it."""
     answer: Response = RedirectResponse(to, status_code=303)
-    if "hx-request" in request.headers:  # a script sent it, and fetches the page itself
-        answer = Response(status_code=204, headers={"HX-Location": answer.headers["location"]})
+    shown = urlsplit(request.headers.get("hx-current-url", "")).path
+    if "hx-request" in request.headers and shown != urlsplit(to).path:
+        # A script follows a redirect and puts what comes into the page it is on: another page must be gone to.
+        answer = Response(status_code=204, headers={"HX-Redirect": answer.headers["location"]})
     if good or bad:
         said = without(here.settings.secrets(), bad or good)
         answer.set_cookie(**flashed("bad" if bad else "good", said))

@@ -41,7 +41,7 @@ def dashboard(request: Request, here: Here, job: Annotated[int | None, Query(ge=
         keys = keys_of(tx, (w.item_id for pool in board.pools for w in pool.workers if w.item_id is not None))
         names = names_of(tx, (*keys.values(), *(line.item.key for line in board.exceptions)))
         charts = read_charts(tx) if wanted(request, "charts") else None
-        return {"board": board, "keys": keys, "names": names, "charts": charts and plots(words, charts)}
+        return {"board": board, "keys": keys, "names": names, "charts": [] if charts is None else plots(words, charts)}
 
     values = here.store.read(read)
     numbers, storage = overview(here.store, here.settings) if wanted(request, "figures", "storage") else (None, None)
@@ -62,27 +62,26 @@ def plots(words: Words, charts: Charts) -> list[tuple[str, str, str]]:
     """The charts as (id, title, data): items a minute by outcome, bytes a second, how long items take."""
     x = [int(minute.timestamp()) for minute in charts.minutes[:-1]]  # the last one is still filling
     outcomes = [
-        {"label": words.word(name), "color": color, "values": _sum(charts, name)} for name, color in OUTCOMES.items()
+        {"label": words.word(name), "color": color, "values": values}
+        for name, color in OUTCOMES.items()
+        if any(values := _sum(charts, name))
     ]
     moved = [
         {"label": words.stage(each.service), "color": LINES[place % len(LINES)], "values": each.bytes_per_second[:-1]}
-        for place, each in enumerate(s for s in charts.series if any(s.bytes_per_second))
+        for place, each in enumerate(s for s in charts.series if any(s.bytes_per_second[:-1]))
     ]
     took = [
         {"label": f"{words.stage(each.service)} {name}", "color": LINES[place % len(LINES)], "values": values[:-1],
          "dash": [4, 3] if name == "p95" else []}
-        for place, each in enumerate(s for s in charts.series if any(s.p50))
+        for place, each in enumerate(s for s in charts.series if any(s.p50[:-1]))
         for name, values in (("p50", each.p50), ("p95", each.p95))
     ]  # fmt: skip
-    return [
-        (
-            "chart-items",
-            words.text("Items per minute, by outcome"),
-            _json(x, [o for o in outcomes if any(o["values"])], ""),
-        ),
-        ("chart-bytes", words.text("Bytes per second"), _json(x, moved, "B/s")),
-        ("chart-times", words.text("Seconds an item takes: p50 and p95"), _json(x, took, " s")),
+    drawn: list[tuple[str, str, list[dict[str, Any]], str]] = [
+        ("chart-items", words.text("Items per minute, by outcome"), outcomes, ""),
+        ("chart-bytes", words.text("Bytes per second"), moved, "B/s"),
+        ("chart-times", words.text("Seconds an item takes: p50 and p95"), took, " s"),
     ]
+    return [(id, title, _json(x, series, unit)) for id, title, series, unit in drawn if series]
 
 
 def _sum(charts: Charts, name: str) -> list[int]:
