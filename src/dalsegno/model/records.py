@@ -45,6 +45,7 @@ class JobRecord(Record):
     scope: Any | None
     options: Any | None
     snapshot: Any | None
+    config_revision_id: int | None
     overrides: Any | None
     dedupe_key: str | None
     scheduled_at: datetime | None
@@ -316,6 +317,7 @@ class ErrorGroupRecord(Record):
     last_at: datetime
     sample_item_id: int
     sample_error: str
+    sample_trace: str | None
 
 
 class ErrorHourRecord(Record):
@@ -359,6 +361,10 @@ class ConfigRevisionRecord(Record):
     note: str | None
     created_at: datetime
     applied_at: datetime | None
+    node: str | None
+    saved_by: str | None
+    secrets: Any | None
+    restores: int | None
 
 
 RECORDS: dict[str, type[Record]] = {

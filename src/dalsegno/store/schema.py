@@ -142,6 +142,8 @@ jobs = sa.Table(
     sa.Column("scope", Json),
     sa.Column("options", Json),
     sa.Column("snapshot", Json),
+    # The revision of the settings file that the snapshot was taken from, where it is known.
+    sa.Column("config_revision_id", Id),
     sa.Column("overrides", Json),
     sa.Column("dedupe_key", sa.Text),
     sa.Column("scheduled_at", UtcTime),
@@ -195,6 +197,13 @@ jobs = sa.Table(
         "id",
         sqlite_where=sa.text("finished_at IS NULL"),
         postgresql_where=sa.text("finished_at IS NULL"),
+    ),
+    sa.Index(
+        "ix_jobs_config_revision",
+        "config_revision_id",
+        "id",
+        sqlite_where=sa.text("config_revision_id IS NOT NULL"),
+        postgresql_where=sa.text("config_revision_id IS NOT NULL"),
     ),
 )
 
@@ -640,6 +649,7 @@ error_groups = sa.Table(
     _required_time("last_at"),
     sa.Column("sample_item_id", Id, nullable=False),
     sa.Column("sample_error", sa.Text, nullable=False),
+    sa.Column("sample_trace", sa.Text),
     sa.Index("ix_error_groups_last_at", "last_at", "fingerprint"),
     sa.CheckConstraint("count > 0", name="count_positive"),
 )
@@ -702,4 +712,10 @@ config_revisions = sa.Table(
     sa.Column("note", sa.Text),
     _required_time("created_at"),
     sa.Column("applied_at", UtcTime),
+    # Machines that share a database have a file each.
+    sa.Column("node", sa.Text),
+    sa.Column("saved_by", sa.Text),
+    # By key, the revision that set a secret's value. Never the value.
+    sa.Column("secrets", Json),
+    sa.Column("restores", Id),
 )

@@ -21,6 +21,11 @@ COMMANDS = (
 
 def upgrade() -> None:
     op.add_column("items", sa.Column("fingerprint", sa.Text()))
+    op.add_column("jobs", sa.Column("config_revision_id", Id))
+    op.add_column("config_revisions", sa.Column("node", sa.Text()))
+    op.add_column("config_revisions", sa.Column("saved_by", sa.Text()))
+    op.add_column("config_revisions", sa.Column("secrets", Json))
+    op.add_column("config_revisions", sa.Column("restores", Id))
     op.add_column("processes", sa.Column("loops", Json))
     op.add_column("processes", sa.Column("pools", Json))
     op.add_column("commands", sa.Column("progress", Json))
@@ -43,6 +48,7 @@ def upgrade() -> None:
         sa.Column("last_at", UtcTime(), nullable=False),
         sa.Column("sample_item_id", Id, nullable=False),
         sa.Column("sample_error", sa.Text(), nullable=False),
+        sa.Column("sample_trace", sa.Text(), nullable=True),
         sa.CheckConstraint("count > 0", name=op.f("ck_error_groups_count_positive")),
         sa.PrimaryKeyConstraint("fingerprint", name=op.f("pk_error_groups")),
     )
@@ -67,6 +73,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("minute", "process_id", "service", name=op.f("pk_minutes")),
     )
     _partial("ix_jobs_unfinished", "jobs", ["id"], "finished_at IS NULL")
+    _partial("ix_jobs_config_revision", "jobs", ["config_revision_id", "id"], "config_revision_id IS NOT NULL")
     _partial("ix_items_group", "items", ["fingerprint", "stage_id", "seq"], "error_code IS NOT NULL")
     _partial("ix_events_wide", "events", ["tx", "id"], "item_id IS NULL")
     _partial("ix_logs_trouble", "logs", ["id"], "level = 'warn' OR level = 'error'")
