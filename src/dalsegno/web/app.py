@@ -11,8 +11,9 @@ from dalsegno.config.current import Current
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 from dalsegno.version import VERSION
-from dalsegno.web import health, login, metrics
+from dalsegno.web import docs, health, login, metrics
 from dalsegno.web.answers import json_answers
+from dalsegno.web.api.describing import describe
 from dalsegno.web.api.routers import ROUTERS
 from dalsegno.web.console import common, dashboard
 from dalsegno.web.door import Door
@@ -52,7 +53,7 @@ def create_app(
     answer_with_problems(app, secrets)
     for part in ROUTERS:
         app.include_router(part, prefix="/api")
-    for pages in (health.router, metrics.router, login.router, common.router, dashboard.router):
+    for pages in (docs.router, health.router, metrics.router, login.router, common.router, dashboard.router):
         app.include_router(pages)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
@@ -62,4 +63,5 @@ def create_app(
         return {"status": "ok"}
 
     describe_problems(app)
+    describe(app)
     return app

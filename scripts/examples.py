@@ -1,0 +1,183 @@
+"""Record the examples of the API's documentation: real answers of a real run of the demo, shortened.
+
+    python scripts/examples.py
+
+Writes src/dalsegno/web/api/examples.json. The tests hold every example against the schema of its operation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "src/dalsegno/web/api/examples.json"
+MOST = 2
+"""Elements that are shown of a list."""
+LONGEST = 400
+
+SCOPE = {"sources": [], "pools": [], "playlists": ["Slow Cello 4"], "songs": [], "query": ""}
+NEW = {"template": "全链路", "scope": SCOPE, "priority": 50, "options": {"note": "film night"}}
+
+CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
+    # operation, method, path, what stands in the path, the query, the body
+    ("dashboard", "GET", "/api/dashboard", {}, {}, None),
+    ("jobs", "GET", "/api/jobs", {}, {"q": "template:full age:<7d", "limit": 1}, None),
+    ("job", "GET", "/api/jobs/{job_id}", {"job_id": 1}, {}, None),
+    ("plan", "POST", "/api/plan", {}, {}, NEW),
+    ("create_job", "POST", "/api/jobs", {}, {}, NEW),
+    ("pause_job", "POST", "/api/jobs/{job_id}/pause", {"job_id": 2}, {}, {"reason": "film night"}),
+    (
+        "resume_job",
+        "POST",
+        "/api/jobs/{job_id}/resume",
+        {"job_id": 2},
+        {},
+        {"overrides": {"LIBRARY_ROOT": "/srv/more"}},
+    ),
+    ("set_priority", "POST", "/api/jobs/{job_id}/priority", {"job_id": 2}, {}, {"priority": 10}),
+    ("cancel_job", "POST", "/api/jobs/{job_id}/cancel", {"job_id": 2}, {}, {"requested_by": "nas"}),
+    ("clone_job", "POST", "/api/jobs/{job_id}/clone", {"job_id": 1}, {}, {"priority": 200}),
+    ("retry_job", "POST", "/api/jobs/{job_id}/retry", {"job_id": 1}, {}, {"requested_by": "nas"}),
+    ("items", "GET", "/api/jobs/{job_id}/items", {"job_id": 1}, {"q": "stage:download state:failed", "limit": 1}, None),
+    ("events_of_job", "GET", "/api/jobs/{job_id}/events", {"job_id": 1}, {"q": "kind:job_*", "limit": 2}, None),
+    ("commands_about_job", "GET", "/api/jobs/{job_id}/commands", {"job_id": 2}, {"limit": 2}, None),
+    ("config_of_job", "GET", "/api/jobs/{job_id}/config", {"job_id": 1}, {}, None),
+    ("all_items", "GET", "/api/items", {}, {"q": "state:failed stage:download -error:429", "limit": 1}, None),
+    ("item", "GET", "/api/job-items/{item_id}", {"item_id": "FAILED"}, {}, None),
+    ("retry_item", "POST", "/api/job-items/{item_id}/retry", {"item_id": "FAILED"}, {}, {"requested_by": "nas"}),
+    ("force_retry_item", "POST", "/api/job-items/{item_id}/force-retry", {"item_id": "DONE"}, {}, {}),
+    ("bulk_preview", "POST", "/api/bulk/preview", {}, {}, {"action": "retry", "q": "state:failed stage:download"}),
+    ("bulk", "POST", "/api/bulk", {}, {}, {"action": "retry", "q": "state:failed stage:download"}),
+    ("facets", "GET", "/api/facets", {}, {"q": "job:1"}, None),
+    ("exceptions", "GET", "/api/exceptions", {}, {"q": "service:download", "limit": 1}, None),
+    ("exception", "GET", "/api/exceptions/{fingerprint}", {"fingerprint": "GROUP"}, {}, None),
+    ("retry_exception", "POST", "/api/exceptions/{fingerprint}/retry", {"fingerprint": "GROUP"}, {}, {}),
+    ("pools", "GET", "/api/pools", {}, {}, None),
+    ("playlists", "GET", "/api/playlists", {}, {"status": "error", "limit": 1}, None),
+    ("playlist", "GET", "/api/playlists/{playlist_id}", {"playlist_id": 1}, {}, None),
+    ("songs", "GET", "/api/songs", {}, {"q": "Clock", "limit": 1}, None),
+    ("song", "GET", "/api/songs/{song_id}", {"song_id": 1}, {}, None),
+    ("workers", "GET", "/api/workers", {}, {}, None),
+    ("logs", "GET", "/api/logs", {}, {"q": "level:info job:1", "limit": 2}, None),
+    ("events", "GET", "/api/events", {}, {"q": "kind:stage_*", "limit": 2}, None),
+    ("commands", "GET", "/api/commands", {}, {"q": "by:nas", "limit": 1}, None),
+    ("command", "GET", "/api/commands/{command_id}", {"command_id": 1}, {}, None),
+    ("stop_command", "POST", "/api/commands/{command_id}/stop", {"command_id": "BULK"}, {}, None),
+    ("pause", "POST", "/api/pause", {}, {}, {"lane": "catalog", "reason": "film night"}),
+    ("holds", "GET", "/api/holds", {}, {}, None),
+    ("resume", "POST", "/api/resume", {}, {}, {"lane": "catalog"}),
+    ("change_limit", "PUT", "/api/limits/{name}", {"name": "service:download"}, {}, {"concurrent": 2, "rate": 30}),
+    ("limit", "GET", "/api/limits/{name}", {"name": "service:download"}, {}, None),
+    ("limits", "GET", "/api/limits", {}, {}, None),
+    ("lift_limit", "DELETE", "/api/limits/{name}", {"name": "service:download"}, {}, None),
+    (
+        "trip_breaker",
+        "POST",
+        "/api/breakers/{name}/trip",
+        {"name": "source:demo"},
+        {},
+        {"reason": "they asked us to stop"},
+    ),
+    ("breakers", "GET", "/api/breakers", {}, {}, None),
+    ("breaker", "GET", "/api/breakers/{name}", {"name": "source:demo"}, {}, None),
+    ("probe_breaker", "POST", "/api/breakers/{name}/probe", {"name": "source:demo"}, {}, None),
+    ("reset_breaker", "POST", "/api/breakers/{name}/reset", {"name": "source:demo"}, {}, None),
+    ("search", "GET", "/api/search", {}, {"q": "Clock", "limit": 1}, None),
+    ("explain", "GET", "/api/explain/{what}/{target}", {"what": "job", "target": "1"}, {}, None),
+    ("workflows", "GET", "/api/workflows", {}, {}, None),
+    ("workflow", "GET", "/api/workflows/{name}", {"name": "full"}, {}, None),
+    ("artifacts", "GET", "/api/artifacts", {}, {"job": 1}, None),
+    ("system", "GET", "/api/system", {}, {}, None),
+    ("healthz", "GET", "/healthz", {}, {}, None),
+    ("readyz", "GET", "/readyz", {}, {}, None),
+]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "dalsegno", "demo", "--folder", folder, "--port", "0", "--pace", "0.2"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
+        try:
+            url = _address(server)
+            with httpx.Client(base_url=url, timeout=30) as client:
+                _wait(client)
+                recorded = _record(client)
+        finally:
+            server.terminate()
+            server.wait(30)
+        text = json.dumps(recorded, ensure_ascii=False, indent=1)
+        for old, new in ((folder, "/srv/dalsegno"), (url, "http://127.0.0.1:8765"), (socket.gethostname(), "nas")):
+            text = text.replace(json.dumps(old)[1:-1], new)
+        text = re.sub(r'"host": "[^"]*"', '"host": "nas"', text)
+        text = re.sub(r"http://127\.0\.0\.1:(?!8765)\d+", "http://127.0.0.1:8766", text)
+        FILE.write_text(text + "\n", "utf-8")
+
+
+def _address(server: subprocess.Popen[str]) -> str:
+    assert server.stdout is not None
+    for line in server.stdout:
+        if found := re.search(r"http://\S+", line):
+            return found[0]
+    raise SystemExit("the demo did not start")
+
+
+def _wait(client: httpx.Client) -> None:
+    for _ in range(600):
+        if client.get("/api/jobs/1").json()["finished_at"]:
+            return
+        time.sleep(0.1)
+    raise SystemExit("the demo did not finish")
+
+
+def _record(client: httpx.Client) -> dict[str, Any]:
+    known = {(method.upper(), path): operation["operationId"]
+             for path, operations in client.get("/api/openapi.json").json()["paths"].items()
+             for method, operation in operations.items()}  # fmt: skip
+    failed = client.get("/api/items", params={"q": "state:failed stage:download"}).json()["items"][-1]
+    done = client.get("/api/items", params={"q": "state:succeeded stage:download"}).json()["items"][-1]
+    places: dict[Any, Any] = {"FAILED": failed["id"], "DONE": done["id"], "GROUP": failed["fingerprint"]}
+    recorded: dict[str, Any] = {}
+    for name, method, path, given, query, body in CALLS:
+        if (method, path) not in known:
+            continue
+        found = {key: places.get(value, value) for key, value in given.items()}
+        answer = client.request(method, path.format(**found), params=query, json=body)
+        if answer.status_code >= 400:
+            raise SystemExit(f"{name}: {answer.status_code} {answer.text}")
+        if name == "bulk":
+            places["BULK"] = answer.json()["id"]
+        time.sleep(0.3 if method == "POST" else 0)  # an engine applies it
+        recorded[known[method, path]] = {
+            "path": found, "query": query, "request": body, "status": answer.status_code,
+            "response": _short(answer.json()),
+        }  # fmt: skip
+    for key, name in known.items():
+        if name not in recorded:
+            sys.stderr.write(f"no example: {' '.join(key)}\n")
+    return recorded
+
+
+def _short(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _short(each) for key, each in value.items()}
+        case list():
+            return [_short(each) for each in value[:MOST]]
+        case str() if len(value) > LONGEST:
+            return value[:LONGEST] + "…"
+        case _:
+            return value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What the OpenAPI says beyond what code says by itself: its parts in a sentence each, and a real example of all."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+EXAMPLES = Path(__file__).parent / "examples.json"
+JSON = "application/json"
+
+PARTS = {
+    "dashboard": "Everything at a glance.",
+    "jobs": "One run of a template or workflow: started, paused, resumed, canceled, tried again.",
+    "items": "The unit of work: one playlist, one song, one file. Retried one by one, or all that a query finds.",
+    "exceptions": "Errors alike, in groups.",
+    "catalog": "Pools, playlists and songs as they stand.",
+    "config": "The settings file: read, checked, saved, compared.",
+    "workers": "Who is there, and what each does now.",
+    "events": "What changes, as it changes.",
+    "logs and events": "What was said and what happened.",
+    "commands": "What operators asked for, and what became of it.",
+    "holds": "What stands still: everything, a lane, a service.",
+    "limits and breakers": "How fast things may go, what is stopped, and until when.",
+    "search": "One box for everything.",
+    "explain": "Why is it not running?",
+    "workflows": "What can be run.",
+    "artifacts": "Files that items produced.",
+    "system": "The system under the work.",
+    "health": "For whoever watches this process.",
+}
+
+
+def describe(app: FastAPI) -> None:
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        fresh = app.openapi_schema is None
+        schema = generate()
+        if fresh:
+            used = {tag for operations in schema["paths"].values() for each in operations.values()
+                    for tag in each.get("tags", ())}  # fmt: skip
+            schema["tags"] = [{"name": name, "description": says} for name, says in PARTS.items() if name in used]
+            for operations in schema["paths"].values():
+                for operation in operations.values():
+                    _exemplify(operation)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+@cache
+def examples() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(EXAMPLES.read_text("utf-8"))
+    return found
+
+
+def _exemplify(operation: dict[str, Any]) -> None:
+    known = examples().get(operation["operationId"])
+    if known is None:
+        return
+    given = {**known["query"], **known["path"]}
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in given:
+            parameter["example"] = given[parameter["name"]]
+    body = operation.get("requestBody", {}).get("content", {}).get(JSON)
+    if body is not None and known["request"] is not None:
+        body["example"] = known["request"]
+    answer = operation["responses"].get(str(known["status"]), {}).get("content", {}).get(JSON)
+    if answer is not None:
+        answer["example"] = known["response"]
