@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.clock import Clock
@@ -32,6 +34,8 @@ FIRST_GUESS = 0.05
 AHEAD = 0.25
 """Prefetch what the workers can do in this many seconds: short items come in hundreds, long ones one by one."""
 MOST_AHEAD = 2000
+MOST_FRAMES = 30
+LIBRARIES = ("/site-packages/", "/dist-packages/", "<frozen ", f"{Path(os.__file__).parent}/")
 SUSPECT = 2
 """Interruptions in a row after which an item may be what kills the process."""
 
@@ -280,9 +284,16 @@ def failure(error: BaseException) -> Retry:
     """An exception as an outcome: its type is the code, its last lines the message."""
     logger.debug("service raised", exc_info=error)
     text = "".join(traceback.format_exception_only(error)).strip() or type(error).__name__
-    where = traceback.extract_tb(error.__traceback__)
-    place = f" (at {where[-1].filename}:{where[-1].lineno})" if where else ""
-    return Retry(f"{text}{place}"[:4000], code=type(error).__name__)
+    where = _own(traceback.extract_tb(error.__traceback__))
+    place = f" (at {where.filename}:{where.lineno})" if where else ""
+    whole = "".join(traceback.format_exception(error, limit=-MOST_FRAMES))
+    return Retry(f"{text}{place}"[:4000], code=type(error).__name__, trace=whole)
+
+
+def _own(frames: traceback.StackSummary) -> traceback.FrameSummary | None:
+    """The innermost frame that is not of a library: that is where somebody can do something about it."""
+    own = [frame for frame in frames if not any(part in frame.filename for part in LIBRARIES)]
+    return (own or frames)[-1] if frames else None
 
 
 class AsyncLoop:

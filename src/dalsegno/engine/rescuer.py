@@ -13,12 +13,13 @@ import sqlalchemy as sa
 
 from dalsegno.clock import this_host
 from dalsegno.engine import limits
+from dalsegno.engine.grouping import note_errors
 from dalsegno.engine.holds import hold
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import pause_job
 from dalsegno.engine.planner import advance
 from dalsegno.engine.scheduler import requeue_job
-from dalsegno.engine.verdict import interrupted
+from dalsegno.engine.verdict import grouped, interrupted
 from dalsegno.model.states import JOB_ACTIVE, ItemStatus, JobStatus
 from dalsegno.store.hot import Event, Settled
 from dalsegno.store.schema import items, jobs, lanes, leases, processes, stages
@@ -114,7 +115,9 @@ def _rescue_some(tx: Tx, process_id: int) -> set[int]:
             items.c.interruptions,
             items.c.error_code,
             items.c.error_message,
+            items.c.fingerprint,
             stages.c.max_interruptions,
+            stages.c.service,
         )
         .join(items, items.c.id == leases.c.item_id)
         .join(stages, stages.c.id == leases.c.stage_id)
@@ -124,7 +127,10 @@ def _rescue_some(tx: Tx, process_id: int) -> set[int]:
     )
     if not held:
         return set()
-    tx.hot.settle(tx, [_verdict(row) for row in held])
+    rows = [_verdict(row) for row in held]
+    done = tx.hot.settle(tx, rows)
+    begun = [(was["service"], row) for was, row in zip(held, rows, strict=True) if was["begun_at"] is not None]
+    note_errors(tx, [(service, row) for service, row in begun if row.id in done.accepted])
     return {row["job_id"] for row in held}
 
 
@@ -139,11 +145,13 @@ def _verdict(row: sa.RowMapping) -> Settled:
         interruptions=row["interruptions"],
         error_code=row["error_code"],
         error_message=row["error_message"],
+        fingerprint=row["fingerprint"],
         data='{"released": "its process died before it began"}',
     )
     if row["begun_at"] is None:
         return settled
-    return interrupted(settled, "its process died", "worker_lost", row["max_interruptions"])
+    lost = interrupted(settled, "its process died", "worker_lost", row["max_interruptions"])
+    return grouped(lost, row["service"])
 
 
 def _recover(tx: Tx, process_id: int, touched: set[int]) -> None:

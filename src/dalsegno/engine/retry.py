@@ -51,6 +51,7 @@ def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
             interruptions=0,
             error_code=None,
             error_message=None,
+            fingerprint=None,
             started_at=None,
             finished_at=None,
         )

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from dalsegno.engine.crowd import Crowd
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.follower import follow
+from dalsegno.engine.grouping import note_errors, tidy
 from dalsegno.engine.item import Item
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.meters import METERS
@@ -79,6 +80,7 @@ class Settler(Looper):
         self._pausing: list[tuple[int, str, str]] = []
         self._moved_jobs: set[int] = set()
         self._last_progress = 0.0
+        self._tidied = 0
         self.crowd = Crowd()
         self.minutes = Minutes()
         self._resting = False
@@ -285,6 +287,10 @@ class Settler(Looper):
             self._moved_jobs.difference_update(jobs_moved)
         in_work = (item for pool in self._pools.values() for _, item in pool.in_work())
         self.minutes.moving(in_work, self._store.clock.now())
+        hour = int(self._store.clock.now().timestamp()) // 3600
+        if hour != self._tidied:
+            self._tidied = hour
+            self._store.write("tidy", tidy)
         self._report()
 
 
@@ -303,6 +309,7 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
     done = tx.hot.settle(tx, rows)
     satisfied = []
     failures: dict[int, Settled] = {}
+    errors: list[tuple[str, Settled]] = []
     waiting: list[dict[str, Any]] = []
     recorded: dict[Callable[[sa.Connection, list[Any]], None], list[Any]] = {}
     for (item, _), row in zip(group, rows, strict=True):
@@ -312,6 +319,8 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
             continue
         for note in item.notes:
             note(tx.conn)
+        if row.error_code is not None:
+            errors.append((item.stage.service, row))
         if row.status in ITEM_SATISFIED:
             if item.artifacts:
                 tx.conn.execute(sa.insert(artifacts), [_artifact(item, a, tx.now) for a in item.artifacts])
@@ -337,6 +346,8 @@ def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlemen
         done.quiet_jobs.update(follow(tx, satisfied))
     for stage_id, row in sorted(failures.items()):
         tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(last_error=row.error_message))
+    if errors:
+        note_errors(tx, errors)
     return done
 
 

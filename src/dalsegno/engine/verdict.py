@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from dalsegno.engine.grouping import fingerprint
 from dalsegno.engine.item import storable
 from dalsegno.engine.logbridge import masked
 from dalsegno.engine.submit import to_json
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dalsegno.engine.item import Item
 
 UNSTORABLE = "outcome_unstorable"
+TRACE = 16_000
 SUCCEEDED = ItemStatus.SUCCEEDED.value
 
 
@@ -40,10 +42,17 @@ def decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settled
     if type(outcome) is Done and outcome.result is None and claimed.lease == 1:  # the common case, one row less
         return Settled(claimed.id, claimed.lease, claimed.stage_id, claimed.job_id, SUCCEEDED, item.started_at)
     try:
-        return _decide(item, outcome, now, rules)
+        row = _decide(item, outcome, now, rules)
     except Exception as error:
         text = ascii(f"{type(outcome).__name__} that cannot be used: {type(error).__name__}: {error}")
-        return _decide(item, Fail(text, code=UNSTORABLE), now, rules)
+        row = _decide(item, Fail(text, code=UNSTORABLE), now, rules)
+    return row if row.error_code is None else grouped(row, item.stage.service)
+
+
+def grouped(row: Settled, service: str) -> Settled:
+    """With the group that its error belongs to."""
+    assert row.error_code is not None
+    return row._replace(fingerprint=fingerprint(service, row.error_code, row.error_message or ""))
 
 
 def _decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settled:
@@ -70,9 +79,10 @@ def _decide(item: Item, outcome: Outcome, now: datetime, rules: Rules) -> Settle
                 result=to_json(result, "its result"),
                 data=json.dumps({"reason": reason}),
             )
-        case Retry(error, code, delay):
+        case Retry(error, code, delay, trace):
             failures = claimed.attempt + 1
             row = row._replace(attempt=failures, interruptions=0, error_code=code, error_message=_text(error, rules))
+            row = row if trace is None else row._replace(trace=_text(trace, rules, TRACE))
             if failures >= item.stage.max_attempts:
                 return row._replace(status=ItemStatus.FAILED, data=json.dumps({"attempt": failures}))
             wait = rules.backoff.delay(failures, rules.rng) if delay is None else delay
@@ -130,5 +140,5 @@ def _unfit(result: Any) -> Fail | None:
     return None
 
 
-def _text(error: str, rules: Rules) -> str:
-    return storable(masked(str(error), rules.secrets))[:4000]
+def _text(error: str, rules: Rules, longest: int = 4000) -> str:
+    return storable(masked(str(error), rules.secrets))[:longest]

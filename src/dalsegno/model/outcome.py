@@ -29,6 +29,8 @@ class Retry:
     error: str
     code: str = "error"
     delay: float | None = None
+    trace: str | None = None
+    """Where in the code it happened, for whoever mends it."""
 
 
 @dataclass(frozen=True, slots=True)

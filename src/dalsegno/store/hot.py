@@ -50,6 +50,10 @@ class Settled(NamedTuple):
     error_message: str | None = None
     data: str | None = None
     waits_for: str | None = None
+    fingerprint: str | None = None
+    """The group of its error."""
+    trace: str | None = None
+    """Where the error came from; kept with its group, not with the item."""
 
     @property
     def returned(self) -> bool:

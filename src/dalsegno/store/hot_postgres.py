@@ -303,4 +303,5 @@ def _arrays(rows: Sequence[Settled]) -> dict[str, Any]:
         "codes": _texts(row.error_code for row in rows),
         "messages": _texts(row.error_message for row in rows),
         "data": _texts(row.data for row in rows),
+        "fingerprints": _texts(row.fingerprint for row in rows),
     }

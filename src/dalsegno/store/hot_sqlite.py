@@ -142,7 +142,7 @@ SET status = :status, lease = lease + 1,
     started_at = coalesce(:started_at, started_at), finished_at = :finished_at,
     attempt = :attempt, interruptions = :interruptions, due_at = :due_at, returned = :returned,
     forced = CASE WHEN :finished_at IS NULL THEN forced ELSE 0 END,
-    error_code = :error_code, error_message = :error_message
+    error_code = :error_code, error_message = :error_message, fingerprint = :fingerprint
 WHERE id = :id AND lease = :lease AND (status = 'claimed' OR status = 'running')
 """
 
@@ -383,6 +383,7 @@ def _finish_params(row: Settled, started: str | None, now: str) -> dict[str, obj
         "returned": row.returned,
         "error_code": row.error_code,
         "error_message": row.error_message,
+        "fingerprint": row.fingerprint,
     }
 
 

@@ -173,12 +173,13 @@ WITH moved AS (
         forced = items.forced AND v.status IN ('pending', 'interrupted'),
         attempt = v.attempt, interruptions = v.interruptions, due_at = to_timestamp(v.due_at),
         returned = v.returned,
-        error_code = v.error_code, error_message = v.error_message
+        error_code = v.error_code, error_message = v.error_message, fingerprint = v.fingerprint
     FROM unnest(%(ids)s::bigint[], %(leases)s::bigint[], %(statuses)s::text[], %(results)s::text[],
                 %(starts)s::float8[], %(attempts)s::int[], %(interruptions)s::int[], %(dues)s::float8[],
-                %(codes)s::text[], %(messages)s::text[], %(data)s::text[], %(returned)s::bool[])
+                %(codes)s::text[], %(messages)s::text[], %(data)s::text[], %(returned)s::bool[],
+                %(fingerprints)s::text[])
         AS v (id, lease, status, result, started_at, attempt, interruptions, due_at, error_code, error_message, data,
-              returned)
+              returned, fingerprint)
     JOIN leases ON leases.item_id = v.id AND leases.number = v.lease
     WHERE items.id = v.id AND items.lease = v.lease
     RETURNING items.id, items.stage_id, items.job_id, items.status, v.started_at AS began, v.error_code,
