@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dalsegno.errors import SettingInvalid
-from dalsegno.settings import KEYS, load_settings, masked_url
+from dalsegno.settings import KEYS, Settings, load_settings, masked_url
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +128,17 @@ def test_a_password_is_masked_wherever_it_stands(url: str, shown: str) -> None:
 def test_a_password_in_the_query_is_a_secret_too() -> None:
     settings = load_settings(None, "postgresql://db/x?user=me&password=hunter2").settings
     assert settings.secrets() == ("hunter2",)
+
+
+def test_secrets_are_masked_longest_first_and_plain_options_are_none() -> None:
+    """One that begins like another would leave its end behind; a time-out of 60 s would blank every 60."""
+    settings = Settings(
+        _env_file=None,
+        subsonic_password="aria",
+        s3_secret_key="aria da capo",
+        source_options={"a_timeout": "60", "a_hosts": "nas.local", "a_root": "/mnt", "a_token": "t0ken"},
+    )
+    found = settings.secrets()
+    assert found.index("aria da capo") < found.index("aria")
+    assert "t0ken" in found
+    assert not {"60", "nas.local", "/mnt"} & set(found)

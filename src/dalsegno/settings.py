@@ -22,6 +22,8 @@ CONCURRENCY = "MAX_CONCURRENCY_"
 SOURCE = "SOURCE_"
 FREE = {CONCURRENCY: "max_concurrency", SOURCE: "source_options"}
 """Keys that an operator makes up behind a known beginning, and the field they are gathered in."""
+KNOWN_OPTIONS = ("_timeout", "_hosts", "_root")
+"""How keys behind SOURCE_ end that are no secrets; of the others nobody here knows."""
 MASK = "***"
 SECRET_QUERY = re.compile(
     r"([?&](?:password|passwd|pwd|token|access_token|auth|key|apikey|api_key|secret|sig|signature)=)([^&#]+)",
@@ -232,9 +234,9 @@ class Settings(BaseSettings):
         return values
 
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must never be logged."""
+        """Texts that must never be logged; the longest first, since one may begin like another."""
         texts = [self.database_url, self.listen_database_url or ""]
-        found = set(self.source_options.values())
+        found = {text for key, text in self.source_options.items() if not key.endswith(KNOWN_OPTIONS)}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if field.annotation is SecretStr:
@@ -243,7 +245,7 @@ class Settings(BaseSettings):
                 texts += [str(each) for each in (value if isinstance(value, tuple) else [value]) if each]
         for text in texts:
             found |= {_password(text), *(match[1] for match in SECRET_QUERY.findall(text))}
-        return tuple(sorted(found - {""}))
+        return tuple(sorted(found - {""}, key=lambda text: (-len(text), text)))
 
 
 @dataclass(frozen=True, slots=True)
