@@ -101,7 +101,7 @@ def test_what_writes_no_event_is_told_too(desk: Desk) -> None:
 def test_the_file_of_settings_is_watched(store: Store, plain: None, tmp_path: Any) -> None:
     file = tmp_path / "dalsegno.env"
     app = create_app(store, Settings(_env_file=None))
-    app.state.live = live.Live(store, (), lambda: file)
+    app.state.live = live.Live(store, (), file)
     with (
         bind("127.0.0.1", 0) as listening,
         ConsoleServer(app, listening) as console,

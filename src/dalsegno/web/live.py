@@ -122,9 +122,7 @@ class _Look:
 class Live:
     """Looks while somebody listens."""
 
-    def __init__(
-        self, store: Store, secrets: Sequence[str], env_file: Callable[[], Path | None] = lambda: None
-    ) -> None:
+    def __init__(self, store: Store, secrets: Sequence[str], env_file: Path | None = None) -> None:
         self._store = store
         self._secrets = secrets
         self._env_file = env_file
@@ -293,7 +291,7 @@ class Live:
             marks = quick_marks(tx)
             if slowly:
                 marks |= slow_marks(tx)
-                marks["file"] = _state_of(self._env_file())
+                marks["file"] = _state_of(self._env_file)
             return _Look(cursor is None, found, told, marks)
 
         return look

@@ -1,0 +1,71 @@
+"""Whether this console can do its work, for whoever sends requests or restarts processes."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from dalsegno.errors import DalSegnoError
+from dalsegno.insight.workers import engine_alive
+from dalsegno.store.migrate import known_revisions, revision
+from dalsegno.store.store import Tx
+from dalsegno.web.room import Here
+
+router = APIRouter(tags=["health"])
+
+
+class Readiness(BaseModel):
+    status: str
+    """`ready`, or `not_ready`."""
+    database: str
+    """`ok`, or the code of what is wrong with it."""
+    schema_revision: str | None
+    engine: str
+    """`alive`, `none`, or `console only` where none is expected."""
+    reasons: list[str]
+    """Why it is not ready."""
+
+
+EXAMPLE = Readiness(status="ready", database="ok", schema_revision="0004", engine="alive", reasons=[]).model_dump()
+
+
+@router.get(
+    "/readyz",
+    responses={
+        200: {"content": {"application/json": {"example": EXAMPLE}}},
+        503: {"model": Readiness, "description": "It cannot do its work now; `reasons` say why."},
+    },
+)
+def readyz(here: Here, request: Request) -> Readiness:
+    """The database answers, its schema is the one this console knows, and an engine is there to do what is asked."""
+    alone = bool(getattr(request.app.state, "console_only", False))
+
+    def look(tx: Tx) -> tuple[str | None, bool]:
+        return revision(tx), engine_alive(tx)
+
+    found: str | None = None
+    alive = False
+    database, reasons = "ok", []
+    try:
+        found, alive = here.store.read(look)
+    except DalSegnoError as error:
+        database = error.code  # anybody may ask this: no address, no name
+        reasons.append(f"The database does not answer ({error.code}).")
+    else:
+        known = known_revisions()[-1]
+        if found != known:
+            reasons.append(f"The database's schema is at {found or 'nothing'}, this console knows {known}.")
+        if not alive and not alone:
+            reasons.append("No engine is alive on this database: what is asked for waits.")
+    answer = Readiness(
+        status="not_ready" if reasons else "ready",
+        database=database,
+        schema_revision=found,
+        engine="alive" if alive else "console only" if alone else "none",
+        reasons=reasons,
+    )
+    if reasons:
+        render: type[JSONResponse] = request.app.router.default_response_class
+        return render(answer.model_dump(), 503)  # type: ignore[return-value]
+    return answer
