@@ -24,7 +24,7 @@ function local(root) {
 	}
 }
 
-// Live: a topic changed, regions that show it are fetched again.
+// Live: a topic changed, its regions are fetched.
 const dirty = new Set(), asked = {};
 let up, frozen, through, busy, timer, fresh = now();
 
@@ -56,11 +56,11 @@ async function look(ids) {
 	busy = through = false;
 	touch(null);
 }
-// While rows are ticked or a menu is open rows stay put; arrivals wait behind a button.
+// Rows stay put while ticked, a menu is open, a log is scrolled.
 function still(old, next) {
 	for (const list of $$("[data-list]", old)) {
 		const there = $("#" + list.id, next), rows = {};
-		if (!there || !$("[data-tick]:checked, .menu[open]", old)) continue;
+		if (!there || !(list.dataset.list && scrollY > 99 || $("[data-tick]:checked, .menu[open]", old))) continue;
 		for (const row of there.children) rows[row.id] = row;
 		there.replaceChildren(...[...list.children].map((row) => {
 			const same = rows[row.id] || row.cloneNode(true);
