@@ -213,3 +213,35 @@ class ReadOnly(DalSegnoError):
 
     code = "read_only"
     status = 403
+
+
+# --- the settings file ----------------------------------------------------------------------------
+
+
+class ConfigInvalid(DalSegnoError):
+    """These settings cannot be used: {problem}"""
+
+    code = "config_invalid"
+    status = 422
+
+
+class ConfigChanged(DalSegnoError):
+    """The settings file has changed since you looked at it{now}. Nothing was saved.
+    Look at it again and make your change there."""
+
+    code = "config_changed"
+    status = 409
+
+
+class ConfigNotWritable(DalSegnoError):
+    """{file} cannot be written: {problem} {fix}"""
+
+    code = "config_not_writable"
+    status = 409
+
+
+class ConfigNowhere(DalSegnoError):
+    """This process was started without a settings file, so there is none to save. Start it with --env-file."""
+
+    code = "config_nowhere"
+    status = 409

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from dalsegno.config.envfile import parsed
+from dalsegno.config.masks import fingerprint, stored
 from dalsegno.errors import SettingInvalid
 from dalsegno.settings import DEFAULT_FILE, Loaded, Settings, load_settings
 
@@ -50,6 +52,8 @@ class Current:
         self._seen = version_of(file)
         self._loaded = load()
         self._problem: SettingInvalid | None = None
+        self.fingerprint = _fingerprint(file)
+        """Of the content in force, as a revision of it would have; None where there is no file."""
         self._looked_at = time.monotonic()
         self.started = self._loaded
         """As they were when this process began: what needs a restart is still so."""
@@ -103,6 +107,7 @@ class Current:
                 self._problem = error
             else:
                 self._problem = None
+                self.fingerprint = _fingerprint(self.file)
                 self.secrets.add(loaded.settings.secrets())
                 self._loaded = loaded
             self._seen = seen
@@ -117,3 +122,10 @@ def version_of(file: Path | None) -> str:
     except OSError:
         return ""
     return f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
+
+
+def _fingerprint(file: Path | None) -> str | None:
+    try:
+        return None if file is None else fingerprint(stored(parsed(file.read_bytes().decode("utf-8"))).text)
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -93,7 +93,7 @@ class RevisionLine:
     current: bool
     """The file's newest: what it was last saved as."""
     jobs: int
-    """Jobs that run or ran with it; counted up to MOST_JOBS."""
+    """That run or ran with it."""
 
 
 @dataclass(frozen=True, slots=True)
