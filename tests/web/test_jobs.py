@@ -59,9 +59,10 @@ def test_a_job_keeps_what_it_was_started_with_and_says_where_it_is(desk: Desk) -
         "songs": [],
         "query": "晴天",
     }
-    assert {key: job[key] for key in ("priority", "download_sources", "requested_by", "options")} == {
-        key: body[key] for key in ("priority", "download_sources", "requested_by", "options")
+    assert {key: job[key] for key in ("priority", "download_sources", "options")} == {
+        key: body[key] for key in ("priority", "download_sources", "options")
     }
+    assert job["requested_by"] == "nas via api@127.0.0.1", "whoever says so, it is written down where it came from"
 
 
 @pytest.mark.parametrize(
@@ -103,11 +104,11 @@ def test_the_sources_of_the_settings_hold_where_the_job_names_none(store: Store,
 
 
 def test_texts_that_no_database_takes_are_made_fit(desk: Desk) -> None:
-    assert desk.start(requested_by="a\x00b")["requested_by"] == "a\ufffdb"
+    assert desk.start(requested_by="a\x00b")["requested_by"] == "a\ufffdb via api@127.0.0.1"
 
 
 def test_what_is_not_there_is_a_404_with_its_code(desk: Desk) -> None:
-    for path in ("/api/jobs/77", "/api/jobs/77/items", "/api/commands/77", "/api/nothing", "/docs"):
+    for path in ("/api/jobs/77", "/api/jobs/77/items", "/api/commands/77", "/api/nothing"):
         problem(desk.http.get(path), 404, "not_found")
     for verb in ("pause", "resume"):
         problem(desk.http.post(f"/api/jobs/77/{verb}"), 404, "not_found")
@@ -153,7 +154,7 @@ def test_pause_drains_and_resume_goes_on_with_what_was_overridden(desk: Desk, so
     songs.gate.set()
     paused = desk.until(job_id, "paused")
     assert (paused["pause_reason"], paused["pause_until"]) == ("film night", "2099-12-31T23:00:00Z")
-    assert paused["reason"].startswith("film night (by api)")
+    assert paused["reason"].startswith("film night (by api@127.0.0.1)")
     download = paused["stages"][0]
     assert (download["done"], download["counts"]["pending"], download["status"]) == (2, 4, "paused")
 

@@ -40,3 +40,8 @@ async def actor(request: Request) -> str:
 
 
 Who = Annotated[str, Depends(actor)]
+
+
+def asker(said: str | None, who: str) -> str:
+    """A request may say for whom it asks. Where it came from is not its to say."""
+    return f"{said} via {who}" if said else who

@@ -22,7 +22,7 @@ from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
 from dalsegno.web.api.models import Asked, Command, Item, Items
 from dalsegno.web.api.parameters import Cursor, Limit, Number, Q
-from dalsegno.web.room import Here, Room, Who
+from dalsegno.web.room import Here, Room, Who, asker
 
 router = APIRouter(tags=["items"])
 
@@ -101,7 +101,7 @@ def force_retry_item(
 
 
 def _by(asked: Asked | None, who: str) -> str:
-    return (asked and asked.requested_by) or who
+    return asker(asked.requested_by if asked else None, who)
 
 
 # --- shared with the pages ------------------------------------------------------------------------

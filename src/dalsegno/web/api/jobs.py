@@ -36,7 +36,7 @@ from dalsegno.web.api.models import (
     Resume,
 )
 from dalsegno.web.api.parameters import Choice, Cursor, Limit, Named, Number, Q, chosen
-from dalsegno.web.room import Here, Room, Who
+from dalsegno.web.room import Here, Room, Who, asker
 
 router = APIRouter(tags=["jobs"])
 
@@ -90,7 +90,7 @@ def pause_job(
     asked = asked or Pause()
     payload = asked.model_dump(mode="json", exclude={"requested_by"}, exclude_none=True)
     kind = "pause" if asked.stage is None else "pause_stage"
-    return told(response, ask(here.store, kind, job_id, payload, asked.requested_by or who))
+    return told(response, ask(here.store, kind, job_id, payload, asker(asked.requested_by, who)))
 
 
 @router.post("/jobs/{job_id}/resume", status_code=202, responses={**ACCEPTED, **refusals(NotFound, InputInvalid)})
@@ -99,7 +99,7 @@ def resume_job(
 ) -> Command:
     """Go on from the mark, with what was interrupted first."""
     asked = asked or Resume()
-    by = asked.requested_by or who
+    by = asker(asked.requested_by, who)
     if asked.stage is not None:
         if asked.overrides:
             raise InputInvalid(problem="Overrides change the settings of a whole job: resume it without a stage.")
@@ -112,14 +112,14 @@ def cancel_job(
     here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Asked | None, Body()] = None
 ) -> Command:
     """What waits is canceled, what runs is asked to stop; what is done stays. It cannot be resumed."""
-    return told(response, ask(here.store, "cancel", job_id, None, (asked and asked.requested_by) or who))
+    return told(response, ask(here.store, "cancel", job_id, None, asker(asked.requested_by if asked else None, who)))
 
 
 @router.post("/jobs/{job_id}/priority", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
 def set_priority(here: Here, who: Who, job_id: Number, response: Response, asked: Priority) -> Command:
     """Smaller runs first, among all jobs."""
     payload = {"priority": asked.priority}
-    return told(response, ask(here.store, "set_priority", job_id, payload, asked.requested_by or who))
+    return told(response, ask(here.store, "set_priority", job_id, payload, asker(asked.requested_by, who)))
 
 
 @router.post(
@@ -130,7 +130,7 @@ def clone_job(
 ) -> JobInFull:
     """The same again: template, scope and options of this job, with the settings of now."""
     asked = asked or Clone()
-    made = cloned(here, job_id, priority=asked.priority, by=asked.requested_by or who)
+    made = cloned(here, job_id, priority=asked.priority, by=asker(asked.requested_by, who))
     return _made(here, made, response)
 
 
@@ -173,7 +173,7 @@ def commands_about_job(here: Here, job_id: Number, limit: Limit = 50) -> Command
 # --- shared with the pages ------------------------------------------------------------------------
 
 
-def start(here: Room, new: NewJob, by: str = "console") -> int:
+def start(here: Room, new: NewJob, who: str = "console") -> int:
     try:
         return order(
             here.store,
@@ -183,7 +183,7 @@ def start(here: Room, new: NewJob, by: str = "console") -> int:
             options=new.options or None,
             download_sources=new.download_sources or None,
             priority=new.priority,
-            requested_by=new.requested_by or by,
+            requested_by=asker(new.requested_by, who),
         ).job_id
     except WorkflowUnknown as error:
         raise TemplateUnknown(**error.details) from None
