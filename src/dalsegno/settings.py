@@ -178,6 +178,8 @@ class Settings(BaseSettings):
     """What the PostgreSQL notification channel begins with: one prefix per installation on a server."""
     drain_sec: float = Field(default=30.0, ge=0)
     """Seconds that running items have to finish after SIGTERM."""
+    otel_exporter_otlp_endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    """Where OpenTelemetry spans are sent over HTTP, for example `http://collector:4318` (needs the extra `otel`)."""
     services: Names = ()
     """Modules that define services and workflows."""
 
@@ -235,7 +237,7 @@ class Settings(BaseSettings):
 
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be logged; the longest first, since one may begin like another."""
-        texts = [self.database_url, self.listen_database_url or ""]
+        texts = [self.database_url, self.listen_database_url or "", self.otel_exporter_otlp_endpoint or ""]
         found = {text for key, text in self.source_options.items() if not key.endswith(KNOWN_OPTIONS)}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)

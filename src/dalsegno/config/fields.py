@@ -29,7 +29,7 @@ GROUPS = {
     ),
     "console": ("CONSOLE_HOST", "CONSOLE_PORT", "CONSOLE_PASSWORD", "CONSOLE_HOSTS", "CONSOLE_READ_ONLY", "LANGUAGE"),
     "machine": ("NODE_NAME", "NODE_LABELS", "SERVICES"),
-    "engine": ("BACKOFF_BASE_SEC", "BACKOFF_CAP_SEC", "HEARTBEAT_TTL_SEC", "DRAIN_SEC"),
+    "engine": ("BACKOFF_BASE_SEC", "BACKOFF_CAP_SEC", "HEARTBEAT_TTL_SEC", "DRAIN_SEC", "OTEL_EXPORTER_OTLP_ENDPOINT"),
     "database": ("DATABASE_URL", "LISTEN_DATABASE_URL", "NOTIFY_CHANNEL_PREFIX"),
     "other": (),
 }  # fmt: skip
@@ -51,13 +51,14 @@ EXAMPLES = {
     "SERVICES": "mypackage.services",
     "CONSOLE_HOSTS": "music.example.org",
     "MIN_FREE_SPACE": "2GB",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
     "UPLOAD_BANDWIDTH": "2MB",
     "RESOLVE_WORKERS_MAX": "40",
     "LISTEN_DATABASE_URL": "postgresql://user@host/name",
     "SOURCES": "subsonic,feed",
     "DOWNLOAD_SOURCES": "subsonic,folder",
 }
-URL = re.compile(r"_URL$|^S3_ENDPOINT$|^OBJECT_STORE$")
+URL = re.compile(r"_URL$|_ENDPOINT$|^OBJECT_STORE$")
 SUSPECT = re.compile(r"PASS|PWD|SECRET|TOKEN|KEY|AUTH|CRED|SIGN|COOKIE", re.IGNORECASE)
 
 
