@@ -27,6 +27,17 @@ SHOWN = 3
 """Error codes told in a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A part of a because, for whoever says it in another language."""
+
+    code: str
+    says: str
+    n: int = 0
+    of: int = 0
+    names: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
     songs: int = 0
@@ -62,32 +73,41 @@ class PoolNumbers:
     error: str | None
 
 
-def judge(numbers: Numbers) -> tuple[PlaylistStatus, str]:
+def judge(numbers: Numbers) -> tuple[PlaylistStatus, list[Reason]]:
     if reasons := _errors(numbers):
-        return PlaylistStatus.ERROR, "; ".join(reasons)
+        return PlaylistStatus.ERROR, reasons
     if reasons := _work(numbers):
-        return PlaylistStatus.ACTIVE, "; ".join(reasons)
+        return PlaylistStatus.ACTIVE, reasons
     if reasons := _lacks(numbers):
-        return PlaylistStatus.INCOMPLETE, "; ".join(reasons + _gone(numbers))
-    return PlaylistStatus.COMPLETE, "; ".join([_done(numbers), *_gone(numbers)])
+        return PlaylistStatus.INCOMPLETE, reasons + _gone(numbers)
+    return PlaylistStatus.COMPLETE, [_done(numbers), *_gone(numbers)]
 
 
-def judge_pool(numbers: PoolNumbers) -> tuple[PlaylistStatus, str]:
+def judge_pool(numbers: PoolNumbers) -> tuple[PlaylistStatus, list[Reason]]:
     """The worst of its own and its playlists' statuses."""
     own = {
-        PlaylistStatus.ERROR: numbers.error and f"collecting failed: {numbers.error}",
-        PlaylistStatus.ACTIVE: numbers.collecting and "collecting",
-        PlaylistStatus.INCOMPLETE: not (numbers.collected or numbers.missing) and "never collected",
+        PlaylistStatus.ERROR: numbers.error
+        and Reason("collect_failed", f"collecting failed: {numbers.error}", names=(numbers.error,)),
+        PlaylistStatus.ACTIVE: numbers.collecting and Reason("collecting", "collecting"),
+        PlaylistStatus.INCOMPLETE: not (numbers.collected or numbers.missing)
+        and Reason("never_collected", "never collected"),
     }
-    gone = ["the pool is gone upstream"] if numbers.missing else []
+    gone = [Reason("pool_gone", "the pool is gone upstream")] if numbers.missing else []
     total = sum(numbers.counts.values())
     for status, reason in own.items():
         count = numbers.counts[status]
-        some = f"{count:,} of {_plural(total, 'playlist')} {_IS[status]}" if count else None
+        says = f"{count:,} of {_plural(total, 'playlist')} {_IS[status]}"
+        some = Reason(f"some_{status}", says, count, total) if count else None
         if reasons := [each for each in (reason, some) if each]:
-            return status, "; ".join(reasons + gone)
-    done = f"all {_plural(total, 'playlist')} complete" if total > 1 else "its playlist is complete"
-    return PlaylistStatus.COMPLETE, "; ".join([done if total else "no playlists", *gone])
+            return status, reasons + gone
+    if not total:
+        return PlaylistStatus.COMPLETE, [Reason("no_playlists", "no playlists"), *gone]
+    says = f"all {_plural(total, 'playlist')} complete" if total > 1 else "its playlist is complete"
+    return PlaylistStatus.COMPLETE, [Reason("all_complete", says, total, total), *gone]
+
+
+def spoken(reasons: Sequence[Reason]) -> str:
+    return "; ".join(reason.says for reason in reasons)
 
 
 _IS = {
@@ -97,56 +117,64 @@ _IS = {
 }
 
 
-def _errors(numbers: Numbers) -> list[str]:
-    reasons = [f"the sync failed: {numbers.sync_error}"] if numbers.sync_error else []
+def _errors(numbers: Numbers) -> list[Reason]:
+    reasons = []
+    if numbers.sync_error:
+        reasons.append(Reason("sync_failed", f"the sync failed: {numbers.sync_error}", names=(numbers.sync_error,)))
     if numbers.failed:
         codes = sorted(numbers.codes)
-        more = ", …" if len(codes) > SHOWN else ""
-        reasons.append(f"{_songs(numbers.failed)} failed: {', '.join(codes[:SHOWN])}{more}")
+        shown = (*codes[:SHOWN], "…") if len(codes) > SHOWN else tuple(codes)
+        reasons.append(
+            Reason("failed", f"{_songs(numbers.failed)} failed: {', '.join(shown)}", numbers.failed, names=shown)
+        )
     return reasons
 
 
-def _work(numbers: Numbers) -> list[str]:
-    reasons = ["syncing"] if numbers.syncing else []
-    if numbers.downloading:
-        reasons.append(f"downloading {_songs(numbers.downloading)}")
-    if numbers.uploading:
-        reasons.append(f"uploading {_songs(numbers.uploading)}")
-    if numbers.pausing:
-        reasons.append(f"pausing with {_songs(numbers.pausing)} unfinished")
+def _work(numbers: Numbers) -> list[Reason]:
+    reasons = [Reason("syncing", "syncing")] if numbers.syncing else []
+    if count := numbers.downloading:
+        reasons.append(Reason("downloading", f"downloading {_songs(count)}", count))
+    if count := numbers.uploading:
+        reasons.append(Reason("uploading", f"uploading {_songs(count)}", count))
+    if count := numbers.pausing:
+        reasons.append(Reason("pausing", f"pausing with {_songs(count)} unfinished", count))
     elif numbers.sync_pausing:
-        reasons.append("pausing before its sync")
+        reasons.append(Reason("sync_pausing", "pausing before its sync"))
     return reasons
 
 
-def _lacks(numbers: Numbers) -> list[str]:
-    reasons = [] if numbers.synced or numbers.missing else ["never synced"]
-    if lacking := numbers.songs - numbers.downloaded - numbers.gone:
-        reasons.append(f"{lacking} of {_songs(numbers.songs)} not downloaded yet")
+def _lacks(numbers: Numbers) -> list[Reason]:
+    reasons = [] if numbers.synced or numbers.missing else [Reason("never_synced", "never synced")]
+    songs = numbers.songs
+    if lacking := songs - numbers.downloaded - numbers.gone:
+        reasons.append(Reason("not_downloaded", f"{lacking} of {_songs(songs)} not downloaded yet", lacking, songs))
     if numbers.uploads and (local := numbers.downloaded - numbers.uploaded):
-        reasons.append(f"{local} of {_songs(numbers.songs)} not uploaded yet")
-    if not reasons and numbers.waiting:
-        reasons.append(f"{_songs(numbers.waiting)} unfinished in a job")
+        reasons.append(Reason("not_uploaded", f"{local} of {_songs(songs)} not uploaded yet", local, songs))
+    if not reasons and (count := numbers.waiting):
+        reasons.append(Reason("unfinished", f"{_songs(count)} unfinished in a job", count))
     if not reasons and numbers.sync_waiting:
-        reasons.append("its sync is unfinished in a job")
+        reasons.append(Reason("sync_unfinished", "its sync is unfinished in a job"))
     return reasons
 
 
-def _done(numbers: Numbers) -> str:
-    if not numbers.songs:
-        return "no songs"
-    done = "downloaded and uploaded" if numbers.uploads else "downloaded"
+def _done(numbers: Numbers) -> Reason:
+    songs = numbers.songs
+    if not songs:
+        return Reason("no_songs", "no songs")
+    code, done = ("stored", "downloaded and uploaded") if numbers.uploads else ("here", "downloaded")
     if numbers.gone:
-        return f"{numbers.downloaded} of {_songs(numbers.songs)} {done}"
-    return f"all {_songs(numbers.songs)} {done}" if numbers.songs > 1 else f"its song is {done}"
+        says = f"{numbers.downloaded} of {_songs(songs)} {done}"
+    else:
+        says = f"all {_songs(songs)} {done}" if songs > 1 else f"its song is {done}"
+    return Reason(code, says, numbers.downloaded, songs)
 
 
-def _gone(numbers: Numbers) -> list[str]:
+def _gone(numbers: Numbers) -> list[Reason]:
     reasons = []
-    if numbers.gone:
-        reasons.append(f"{_songs(numbers.gone)} {'is' if numbers.gone == 1 else 'are'} gone upstream")
+    if count := numbers.gone:
+        reasons.append(Reason("gone", f"{_songs(count)} {'is' if count == 1 else 'are'} gone upstream", count))
     if numbers.missing:
-        reasons.append("the playlist is gone upstream")
+        reasons.append(Reason("playlist_gone", "the playlist is gone upstream"))
     return reasons
 
 

@@ -11,15 +11,15 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 
 from dalsegno.catalog import standing
-from dalsegno.catalog.judgement import TITLES, Numbers, PlaylistStatus, PoolNumbers, judge, judge_pool
+from dalsegno.catalog.judgement import TITLES, Numbers, PlaylistStatus, PoolNumbers, Reason, judge, judge_pool, spoken
 from dalsegno.catalog.schema import playlist_pools, playlists, pool_playlists
 from dalsegno.catalog.standing import DOWNLOAD, LEASED, SYNC, UPLOAD, Condition
 from dalsegno.errors import NotFound
 from dalsegno.store.schema import items
 from dalsegno.store.store import Tx
 
-__all__ = ["TITLES", "LatestError", "Page", "PlaylistLine", "PlaylistStatus", "PoolLine", "PoolName", "list_playlists",
-           "list_pools", "playlist_detail"]  # fmt: skip
+__all__ = ["TITLES", "LatestError", "Page", "PlaylistLine", "PlaylistStatus", "PoolLine", "PoolName", "lines_of",
+           "list_playlists", "list_pools", "playlist_detail"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -56,6 +56,8 @@ class PlaylistLine:
     pools: list[PoolName]
     status: PlaylistStatus
     because: str
+    reasons: list[Reason]
+    """The because in parts."""
     song_count: int
     downloaded: int
     uploaded: int
@@ -85,6 +87,8 @@ class PoolLine:
     status: PlaylistStatus
     """The worst of its playlists' and its own: it is collected, or that failed, or goes on."""
     because: str
+    reasons: list[Reason]
+    """The because in parts."""
     playlists: int
     counts: dict[PlaylistStatus, int]
     """Its playlists by status."""
@@ -135,6 +139,13 @@ def playlist_detail(tx: Tx, playlist_id: int, *, upload_backend_id: int | None =
     if not lines:
         raise NotFound(what="playlist", id=playlist_id)
     return lines[0]
+
+
+def lines_of(tx: Tx, playlist_ids: Sequence[int], upload_backend_id: int | None = None) -> list[PlaylistLine]:
+    """These playlists, by name."""
+    if not playlist_ids:
+        return []
+    return _lines(tx, [playlists.c.id.in_(playlist_ids)], upload_backend_id, len(playlist_ids))
 
 
 def list_pools(tx: Tx, *, upload_backend_id: int | None = None) -> list[PoolLine]:
@@ -303,7 +314,7 @@ def _line(rows: list[sa.RowMapping], uploads: bool) -> PlaylistLine:
         sync_waiting=row["sync_waits"] is not None,
         sync_pausing=row["sync_waits"] == 2,
     )
-    status, because = judge(numbers)
+    status, reasons = judge(numbers)
     errors = filter(None, (_error(row), _error(row, "sync_")))
     error = max(errors, key=lambda error: error.at, default=None)
     at_work = {SYNC: numbers.syncing, DOWNLOAD: numbers.downloading, UPLOAD: numbers.uploading}
@@ -314,7 +325,8 @@ def _line(rows: list[sa.RowMapping], uploads: bool) -> PlaylistLine:
         **{name: count[name] for name in ("song_count", "downloaded", "uploaded", "failed", "gone")},
         pools=[PoolName(each["pool_id"], each["pool_kind"], each["pool_name"]) for each in rows if each["pool_id"]],
         status=status,
-        because=because,
+        because=spoken(reasons),
+        reasons=reasons,
         running=sum(at_work.values()),
         stage=next((service for service, busy in at_work.items() if busy), None),
         latest_error=error,
@@ -333,11 +345,12 @@ def _pool(rows: list[sa.RowMapping]) -> PoolLine:
         collecting=row["collecting"],
         error=None if error is None else error.code,
     )
-    status, because = judge_pool(numbers)
+    status, reasons = judge_pool(numbers)
     return PoolLine(
         **{name: row[name] for name in ("id", "platform", "remote_id", "kind", "name", "collected_at", "missing_at")},
         status=status,
-        because=because,
+        because=spoken(reasons),
+        reasons=reasons,
         playlists=sum(counts.values()),
         counts=counts,
         latest_error=error,
