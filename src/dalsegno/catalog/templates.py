@@ -76,8 +76,9 @@ def order(
     priority: int = 100,
     requested_by: str | None = None,
     dedupe: str | bool = False,
+    revision: int | None = None,
 ) -> Submitted:
-    """Submit a job of a template, its scope checked and its settings frozen."""
+    """Submit a job of a template, its scope checked and its settings frozen; `revision` is that of their file."""
     scope = check(settings, scope, download_sources or [])
     asked = {**(options or {}), **({"download_sources": download_sources} if download_sources else {})}
     return submit(
@@ -86,6 +87,7 @@ def order(
         scope=scope.model_dump(),
         options=asked or None,
         snapshot=settings.snapshot(),
+        revision=revision,
         priority=priority,
         requested_by=requested_by,
         dedupe=dedupe,

@@ -18,6 +18,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dalsegno.config.current import Current
     from dalsegno.settings import Loaded, Settings
     from dalsegno.store.store import Store
 
@@ -54,6 +55,18 @@ class Desk:
     @property
     def settings(self) -> Settings:
         return self.load().settings
+
+    def current(self) -> Current:
+        """The settings file as something to change."""
+        from dalsegno.config.current import Current
+
+        return Current.of(self.env_file, self.database)
+
+    def revision(self, store: Store) -> int | None:
+        """Of the settings file, for jobs that are made now."""
+        from dalsegno.config.revisions import revision_in_force
+
+        return revision_in_force(store, self.current())
 
     @contextlib.contextmanager
     def store(self, *, migrate: bool = True) -> Iterator[Store]:

@@ -153,7 +153,7 @@ def _submit(
         same = identity({"workflow": workflow.name, "params": params or None, "items": specs})
     submitted = submit(
         store, workflow, items=specs, params=params or None, scope=scope, options=options, snapshot=snapshot,
-        priority=priority, requested_by=whoami(), dedupe=same,
+        revision=desk.revision(store), priority=priority, requested_by=whoami(), dedupe=same,
     )  # fmt: skip
     job_id = submitted.job_id
     if submitted.created:

@@ -46,8 +46,8 @@ def submit(
     with desk.store() as store:
         done = store_job(
             store, toolbox.workflow(store, workflow), items=specs, params=params or None,
-            snapshot=settings.snapshot(), priority=priority, requested_by=requested_by or whoami(),
-            scheduled_at=scheduled, dedupe=dedupe or False,
+            snapshot=settings.snapshot(), revision=desk.revision(store), priority=priority,
+            requested_by=requested_by or whoami(), scheduled_at=scheduled, dedupe=dedupe or False,
         )  # fmt: skip
         hint_if_alone(desk, store)
     said = f"Job {done.job_id}" + ("" if done.created else " (it was there already)")

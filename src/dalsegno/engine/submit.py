@@ -46,6 +46,7 @@ def submit(
     scope: Any = None,
     options: Mapping[str, Any] | None = None,
     snapshot: Mapping[str, Any] | None = None,
+    revision: int | None = None,
     priority: int = 100,
     requested_by: str | None = None,
     scheduled_at: datetime | None = None,
@@ -56,6 +57,7 @@ def submit(
     `target` is a Store, or a SQLAlchemy connection of your own: then the job exists if and only if you commit.
     `items` are the first step's items (or a mapping of step to items): keys, `(key, params)` pairs or mappings with
     `key` and `params`. A step without items is planned by its service. `params` overlay every step's defaults.
+    `revision` is that of the settings file which the `snapshot` was taken from, where it is known.
     `dedupe=True` makes jobs of the same workflow, items, params, scope and options one; a string is your own key.
     """
     if isinstance(workflow, Workflow):
@@ -70,6 +72,7 @@ def submit(
         "scope": scope,
         "options": {**(options or {}), **({"params": dict(params)} if params else {})} or None,
         "snapshot": dict(snapshot or {}) or None,
+        "config_revision_id": revision,
         "priority": priority,
         "requested_by": requested_by,
         "scheduled_at": scheduled_at,

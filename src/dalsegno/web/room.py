@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from dalsegno.config.current import Current
+from dalsegno.config.revisions import revision_in_force
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 
@@ -23,6 +24,10 @@ class Room:
     def settings(self) -> Settings:
         """As the file is now, or as it last was right."""
         return self.config.settings
+
+    def revision(self) -> int | None:
+        """Of the settings file, for jobs that are made now."""
+        return revision_in_force(self.store, self.config)
 
 
 async def _room(request: Request) -> Room:

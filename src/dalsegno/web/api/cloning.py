@@ -28,6 +28,7 @@ def cloned(here: Room, job_id: int, *, priority: int | None, by: str) -> int:
         return order(
             here.store, here.settings, detail.workflow, scope=job.scope, options=options or None,
             download_sources=sources if isinstance(sources, list) else None, priority=priority, requested_by=by,
+            revision=here.revision(),
         ).job_id  # fmt: skip
     if sum(map(len, given.values())) > MOST:
         fix = f"It was given more than {MOST:,} items: submit them again."
@@ -41,7 +42,7 @@ def _submitted(
     params = options.pop("params", None)
     return submit(
         here.store, detail.workflow, items=given or None, params=params, scope=detail.job.scope, options=options,
-        snapshot=detail.job.snapshot, priority=priority, requested_by=by,
+        snapshot=detail.job.snapshot, revision=detail.job.config_revision_id, priority=priority, requested_by=by,
     ).job_id  # fmt: skip
 
 

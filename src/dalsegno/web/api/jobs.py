@@ -184,6 +184,7 @@ def start(here: Room, new: NewJob, who: str = "console") -> int:
             download_sources=new.download_sources or None,
             priority=new.priority,
             requested_by=asker(new.requested_by, who),
+            revision=here.revision(),
         ).job_id
     except WorkflowUnknown as error:
         raise TemplateUnknown(**error.details) from None
