@@ -9,10 +9,13 @@ import sqlalchemy as sa
 
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, songs
 from dalsegno.catalog.standing import key, number_in
-from dalsegno.insight import finding
+from dalsegno.engine.bulk import Found
+from dalsegno.insight import bulk, finding
+from dalsegno.insight.facets import Facet, counted, some_items
 from dalsegno.insight.grammar import Condition, Key, containing, like, word
-from dalsegno.insight.query import Value
+from dalsegno.insight.query import Query, Value
 from dalsegno.store.schema import items
+from dalsegno.store.store import Tx
 
 _SONG, _PLAYLIST, _POOL = (number_in(kind, items.c.key) for kind in ("song", "playlist", "pool"))
 
@@ -76,3 +79,15 @@ ITEMS = finding.ITEMS.extended(
     Key("song", "The number of a song.", _is_song, kind="number", names=_song),
     text=_titled,
 )
+
+
+def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int) -> Found:
+    """How an engine that knows the catalog finds items for commands about many of them."""
+    return bulk.matching(tx, text, as_of, cursor, limit, among=ITEMS)
+
+
+def source_facet(tx: Tx, query: Query) -> list[Facet]:
+    """The sources of the first thousand that a query finds."""
+    columns = sa.select(items.c.stage_id, items.c.seq, SOURCE.label("source"))
+    rows, more = some_items(tx, query.without("source"), columns, ITEMS)
+    return counted((row["source"] for row in rows), more)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from dalsegno import telemetry
+from dalsegno.catalog.find import matching
 from dalsegno.catalog.services import NAMES as CATALOG
 from dalsegno.catalog.services import catalog_services
 from dalsegno.catalog.templates import TEMPLATES, TITLES, template
@@ -56,6 +58,7 @@ class Toolbox:
                 raise ServiceUnknown(name=step.service, hint=did_you_mean(step.service, names))
 
     def engine(self, store: Store, settings: Settings) -> Engine:
+        telemetry.start(settings)
         services = [*self.services, *(catalog_services(store, settings) if self.catalog else ())]
         most = settings.resolve_workers_max
         options = EngineOptions(
@@ -67,6 +70,7 @@ class Toolbox:
             concurrency=settings.concurrency([service.name for service in services]),
             phase_workers_max={service.name: most for service in services if service.phases and most is not None},
             secrets=settings.secrets(),
+            find=matching,
         )
         return Engine(store, services, options)
 

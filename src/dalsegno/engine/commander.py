@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.engine.bulk import Finder, apply_bulk, check_bulk
 from dalsegno.engine.holds import ENGINE, release
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import pause_job, pause_stage, resume_job, resume_stage
@@ -25,7 +26,7 @@ from dalsegno.model.states import (
     JobStatus,
 )
 from dalsegno.store.hot import Event
-from dalsegno.store.schema import COMMANDS, commands, items, jobs, stages, waits
+from dalsegno.store.schema import BULK, COMMANDS, commands, items, jobs, stages, waits
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -45,7 +46,11 @@ def request(
     """Write a command down; returns its id. The next engine to look applies it."""
     if kind not in COMMANDS:
         raise InputInvalid(problem=f'There is no command "{kind}".')
-    if item_id is not None and job_id is None:
+    if kind in BULK:
+        check_bulk(payload)
+    if kind in BULK and job_id is None:
+        pass  # about items of any job
+    elif item_id is not None and job_id is None:
         job_id = tx.conn.execute(sa.select(items.c.job_id).where(items.c.id == item_id)).scalar()
         if job_id is None:
             raise NotFound(what="item", id=item_id)
@@ -71,13 +76,17 @@ def request(
 class Commander(Looper):
     name = "commander"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, find: Finder | None = None) -> None:
         super().__init__()
         self.interval = store.poll_seconds
         self._store = store
+        self._find = find
 
     def tick(self) -> float | None:
-        return 0.2 if apply_pending(self._store) else None
+        waiting = apply_pending(self._store)
+        if apply_bulk(self._store, self._find):
+            return 0
+        return 0.2 if waiting else None
 
 
 def apply_pending(store: Store) -> bool:
@@ -132,7 +141,7 @@ def _reject_next(tx: Tx, after: int, error: str) -> tuple[int, bool] | None:
 def _next_command(after: int) -> sa.Select[Any]:
     return (
         sa.select(commands)
-        .where(commands.c.status == CommandStatus.PENDING, commands.c.id > after)
+        .where(commands.c.status == CommandStatus.PENDING, commands.c.id > after, commands.c.type.not_in(BULK))
         .order_by(commands.c.id)
         .limit(1)
         .with_for_update(skip_locked=True)

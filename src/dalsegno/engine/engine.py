@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.engine.batches import BatchPool
+from dalsegno.engine.bulk import Finder
 from dalsegno.engine.claimer import Claimer
 from dalsegno.engine.commander import Commander
 from dalsegno.engine.crowd import Crowd
@@ -62,6 +63,8 @@ class EngineOptions:
     """Most workers at once in the phases before the last, per service made of phases; four times its workers."""
     keep_logs: bool = True
     secrets: tuple[str, ...] = ()
+    find: Finder | None = None
+    """How items are found by a query, for commands about many of them."""
 
 
 class Engine:
@@ -82,7 +85,7 @@ class Engine:
         self._flow.on_unsaid = self._usher.wake
         self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)
-        self._commander = Commander(store)
+        self._commander = Commander(store, self.options.find)
         self._planner = Planner(store, self.services, self._process_id)
         self._rescuer = Rescuer(store, self._process_id, self.options.lease_seconds / 3)
         self._logs = LogBridge(store, self.options.secrets) if self.options.keep_logs else None

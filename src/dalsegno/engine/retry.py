@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
 
+RETRIABLE = frozenset({ItemStatus.FAILED, ItemStatus.INTERRUPTED})
+FORCED = RETRIABLE | {ItemStatus.SUCCEEDED, ItemStatus.SKIPPED}
+
+
 def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
     """A fresh budget of attempts for one item; a finished job goes back to the queue for it."""
     job_id = tx.conn.execute(sa.select(items.c.job_id).where(items.c.id == item_id)).scalar()
@@ -28,21 +33,55 @@ def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
     all_stages = lock_stages(tx, job_id)
     item = tx.row(sa.select(items).where(items.c.id == item_id).with_for_update())
     assert item is not None
-    allowed = {ItemStatus.FAILED, ItemStatus.INTERRUPTED}
-    if force:
-        allowed |= {ItemStatus.SUCCEEDED, ItemStatus.SKIPPED}
-    if item["status"] not in allowed:
+    if item["status"] not in (FORCED if force else RETRIABLE):
         verb = "force-retried" if force else "retried"
         raise CommandRefused(what="Item", id=item_id, verb=verb, state=item["status"], fix=_retry_fix(item["status"]))
     if job["cancel_requested_at"] is not None:
         raise CommandRefused(what="Item", id=item_id, verb="retried", state="being canceled", fix="Submit a new job.")
-    if job["status"] in JOB_FINISHED and job["dedupe_key"] is not None:
-        twin = active_twin(tx, job["dedupe_key"])
-        if twin is not None:
-            raise TwinActive(id=job_id, twin=twin)
+    twin = _twin(tx, job)
+    if twin is not None:
+        raise TwinActive(id=job_id, twin=twin)
+    _again(tx, job, all_stages, [item], by, force)
+
+
+def retry_items(tx: Tx, job_id: int, ids: Sequence[int], by: str, *, force: bool = False) -> tuple[int, Counter[str]]:
+    """The same for many items of a job at once; returns how many, and why the others were not."""
+    job = lock_job(tx, job_id)
+    all_stages = lock_stages(tx, job_id)
+    if job["cancel_requested_at"] is not None:
+        return 0, Counter({"being_canceled": len(ids)})
+    if _twin(tx, job) is not None:
+        return 0, Counter({"twin_active": len(ids)})
+    rows = tx.rows(sa.select(items).where(items.c.id.in_(ids)).order_by(items.c.id).with_for_update(skip_locked=True))
+    allowed = FORCED if force else RETRIABLE
+    chosen = [row for row in rows if row["status"] in allowed]
+    refused = Counter(str(row["status"]) for row in rows if row["status"] not in allowed)
+    refused["running"] += len(ids) - len(rows)  # somebody has it in their hands right now
+    if chosen:
+        _again(tx, job, all_stages, chosen, by, force)
+    return len(chosen), +refused
+
+
+def _twin(tx: Tx, job: sa.RowMapping) -> int | None:
+    if job["status"] not in JOB_FINISHED or job["dedupe_key"] is None:
+        return None
+    return active_twin(tx, job["dedupe_key"])
+
+
+def _again(
+    tx: Tx,
+    job: sa.RowMapping,
+    all_stages: Sequence[sa.RowMapping],
+    chosen: Sequence[sa.RowMapping],
+    by: str,
+    force: bool,
+) -> None:
     tx.conn.execute(
         sa.update(items)
-        .where(items.c.id == item_id, items.c.status == item["status"])
+        .where(
+            items.c.id.in_([item["id"] for item in chosen]),
+            items.c.status.in_(sorted({item["status"] for item in chosen})),
+        )
         .values(
             status=ItemStatus.PENDING,
             returned=True,
@@ -56,14 +95,21 @@ def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
             finished_at=None,
         )
     )
-    delta = Delta()
-    delta.move(item["status"], ItemStatus.PENDING)
-    delta.ready = delta.returned = 1
-    tx.hot.adjust(tx, {item["stage_id"]: delta})
+    deltas: dict[int, Delta] = {}
+    for item in chosen:
+        delta = deltas.setdefault(item["stage_id"], Delta())
+        delta.move(item["status"], ItemStatus.PENDING)
+        delta.ready += 1
+        delta.returned += 1
+    tx.hot.adjust(tx, deltas)
     kind = "item_force_retried" if force else "item_retried"
-    data = {"was": item["status"], "error_code": item["error_code"]}
-    tx.hot.insert_events(tx, [Event(kind, by, job_id, item["stage_id"], item_id, data=data)])
-    _reopen(tx, job, all_stages, item["stage_id"], by)
+    told = [
+        Event(kind, by, job["id"], item["stage_id"], item["id"],
+              data={"was": item["status"], "error_code": item["error_code"]})
+        for item in chosen
+    ]  # fmt: skip
+    tx.hot.insert_events(tx, told)
+    _reopen(tx, job, all_stages, set(deltas), by)
 
 
 def _retry_fix(status: str) -> str:
@@ -76,16 +122,16 @@ def _retry_fix(status: str) -> str:
             return "It will run by itself."
 
 
-def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], stage_id: int, by: str) -> None:
-    """The item's stage and everything after it may have work again."""
+def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], with_work: set[int], by: str) -> None:
+    """The items' stages and everything after them may have work again."""
     touched: set[str] = set()
     events: list[Event] = []
     for stage in all_stages:  # in topological order
-        if stage["id"] != stage_id and not touched.intersection(stage["depends_on"]):
+        if stage["id"] not in with_work and not touched.intersection(stage["depends_on"]):
             continue
         touched.add(stage["key"])
         if stage["status"] in STAGE_FINISHED:
-            replan = stage["id"] != stage_id and stage["follow"] == "all" and not stage["given"]
+            replan = stage["id"] not in with_work and stage["follow"] == "all" and not stage["given"]
             set_stage(
                 tx,
                 stage["id"],
@@ -95,7 +141,7 @@ def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], sta
                 last_error=None,
             )
             events.append(Event("stage_pending", by, job["id"], stage["id"], message="reopened"))
-        elif stage["id"] == stage_id and stage["status"] == StageStatus.RUNNING:
+        elif stage["id"] in with_work and stage["status"] == StageStatus.RUNNING:
             set_stage(tx, stage["id"], open=True, claimable=stages.c.ready > 0)
         tx.announce(f"work:{stage['service']}")
     for stage in _canceled_before(all_stages, touched):
