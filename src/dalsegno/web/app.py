@@ -7,6 +7,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
+from dalsegno import telemetry
 from dalsegno.config.current import Current
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
@@ -48,6 +49,8 @@ def create_app(
     app.state.room = Room(store, current, read_only)
     app.state.door = Door(store, settings)
     app.state.live = Live(store, secrets, current.file)
+    if (told := telemetry.start(settings)) is not None:
+        app.add_middleware(telemetry.Traced, telemetry=told)
     origins = Origins(host or settings.console_host, settings.console_hosts)
     app.add_middleware(Guard, origins=origins, door=app.state.door, read_only=read_only, secrets=secrets)
     answer_with_problems(app, secrets)
