@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,16 +20,28 @@ if TYPE_CHECKING:
 
     from dalsegno.cli.serve import EnginePlace
     from dalsegno.cli.stopping import Stopping
+    from dalsegno.config.current import Current
     from dalsegno.insight.progress import JobProgress
-    from dalsegno.settings import Settings
     from dalsegno.sources.demo_server import DemoServer
     from dalsegno.store.store import Store
 
 app = typer.Typer()
 
 LOOK_EVERY = 0.2
-SPARE = 50_000_000
-"""Bytes that stay free on the disk: the demo's songs are small."""
+FILE = """\
+# The demo's settings: change them here or in the console. Delete the file, and the next start writes it anew.
+LIBRARY_ROOT={library}
+OBJECT_STORE={archive}
+
+# A catalog that this program makes up, with songs that are slow, flaky or broken on purpose.
+SOURCES=demo
+DOWNLOAD_SOURCES=demo
+
+# The songs are small, and nobody wants to wait for the second try.
+MIN_FREE_SPACE=50MB
+BACKOFF_BASE_SEC=1
+BACKOFF_CAP_SEC=8
+"""
 
 
 @command(app, "demo")
@@ -63,12 +75,13 @@ def demo(
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(port, desk.settings.console_port))
         server = stack.enter_context(_catalog(root, pace))
-        settings = _settings(root, server.url, desk)
+        current = _current(root, server.url, desk)
+        settings = current.settings
         store = stack.enter_context(replace(desk, database=settings.database_url).store())
-        console = stack.enter_context(ConsoleServer(create_app(store, settings, host="127.0.0.1"), listening))
+        console = stack.enter_context(ConsoleServer(create_app(store, current, host="127.0.0.1"), listening))
         stopping = Stopping().install()
         desk.line({"url": console.url}, f"The console is at {console.url}")
-        job_id = _job(desk, store, settings)
+        job_id = _job(desk, store, current)
         place = EnginePlace(desk, open_toolbox(()).engine(store, settings))
         place.take()
         ended = False
@@ -130,36 +143,34 @@ def _catalog(root: Path, pace: float) -> DemoServer:
     return server
 
 
-def _settings(root: Path, url: str, desk: Desk) -> Settings:
-    """Every key said, so that nothing of the user's own environment takes part."""
-    from dalsegno.settings import Settings
+def _current(root: Path, url: str, desk: Desk) -> Current:
+    """A settings file of its own, to be edited in the console. Nothing of the user's own environment takes part."""
+    from dalsegno.config.current import Current
+    from dalsegno.config.envfile import quoted
+    from dalsegno.config.files import write
+    from dalsegno.settings import load_settings
 
-    plain = {name: field.get_default(call_default_factory=True) for name, field in Settings.model_fields.items()}
-    own: dict[str, Any] = {
-        "database_url": desk.database or f"sqlite:///{root / 'dalsegno.db'}",
-        "library_root": root / "library",
-        "object_store": (root / "archive").as_uri(),
-        "sources": ("demo",),
-        "download_sources": ("demo",),
-        "demo_url": url,
-        "min_free_space": SPARE,
-        "backoff_base_sec": 1.0,
-        "backoff_cap_sec": 8.0,
-    }
-    return Settings(_env_file=None, **{**plain, **own})
+    file = root / "demo.env"
+    if not file.exists():
+        write(file, FILE.format(library=quoted(str(root / "library")), archive=quoted((root / "archive").as_uri())))
+    options = {"database_url": desk.database or f"sqlite:///{root / 'dalsegno.db'}", "demo_url": url}
+    return Current(lambda: load_settings(file, needed=False, options=options, environment=False), file)
 
 
-def _job(desk: Desk, store: Store, settings: Settings) -> int:
+def _job(desk: Desk, store: Store, current: Current) -> int:
     """The unfinished one, else a new one."""
     from dalsegno.catalog.templates import order
     from dalsegno.cli.ask import act_if_alone, ask, whoami
+    from dalsegno.config.revisions import revision_in_force
     from dalsegno.insight.jobs import list_jobs
     from dalsegno.model.states import JOB_UNFINISHED, JobStatus
 
+    settings = current.settings
     act_if_alone(store)  # what a kill left behind shows as paused only once it is recovered
     found = store.read(lambda tx: list_jobs(tx, status=JOB_UNFINISHED, workflow="full", limit=1))
     if not found:
-        job_id = order(store, settings, "full", requested_by=whoami()).job_id
+        revision = revision_in_force(store, current)
+        job_id = order(store, settings, "full", requested_by=whoami(), revision=revision).job_id
         desk.say(f"Job {job_id}: full")
         return job_id
     job = found[0].job

@@ -54,14 +54,15 @@ def serve(
     from dalsegno.web.app import create_app
     from dalsegno.web.server import ConsoleServer, bind
 
-    settings = desk.settings
+    current = desk.current()
+    settings = current.settings
     where = host or settings.console_host
     guarded = insecure or bool(settings.console_password.get_secret_value())
     toolbox = open_toolbox([*settings.services, *(services or ())])
     with (
         bind(where, settings.console_port if port is None else port, guarded=guarded) as listening,
         desk.store() as store,
-        ConsoleServer(create_app(store, settings, host=where, read_only=read_only), listening) as console,
+        ConsoleServer(create_app(store, current, host=where, read_only=read_only), listening) as console,
     ):
         stopping = Stopping().install()
         place = EnginePlace(desk, toolbox.engine(store, settings))

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno.config.check import check, too_large
-from dalsegno.config.compare import difference, hidden_in, side_of
+from dalsegno.config.compare import Side, difference, hidden_in, side_of
 from dalsegno.config.current import Current
 from dalsegno.config.envfile import Document
 from dalsegno.config.files import Disk, alone, read, write
@@ -32,6 +32,7 @@ from dalsegno.store.store import Store, Tx
 
 logger = logging.getLogger("dalsegno.config")
 
+ADOPTED = "config_adopted"
 FOUND = "As it was found."
 EDITED = "Edited on disk."
 
@@ -68,7 +69,7 @@ def adopt(
     with alone(file):
         disk, was = read(file), store.read(lambda tx: current_revision(tx, current))
         _not_changed(disk, was, None, disk.version if base_version is None else base_version)
-        return _put(store, current, disk, was, disk.document, (), "config_adopted", by, note or EDITED)
+        return _put(store, current, disk, was, disk.document, (), ADOPTED, by, note or EDITED)
 
 
 def apply(
@@ -102,7 +103,7 @@ def begin(store: Store, current: Current) -> None:
         with alone(current.file):
             disk, was = read(current.file), store.read(lambda tx: current_revision(tx, current))
             if was is None and disk.version and disk.problem is None:
-                _put(store, current, disk, was, disk.document, (), "config_adopted", "console", FOUND)
+                _put(store, current, disk, was, disk.document, (), ADOPTED, "console", FOUND)
     except DalSegnoError as error:
         logger.warning("the settings file is not kept as a revision: %s", error)
 
@@ -145,7 +146,10 @@ def _put(
     if wrong:
         raise ConfigInvalid(problem=_said(wrong[0], len(wrong)), errors=[asdict(fault) for fault in found])
     file, warnings = _file(current), tuple(found)
-    diff = difference(side_of(disk.document, "before"), side_of(document, "after"))
+    before = side_of(disk.document, "before")
+    if event == ADOPTED:  # it is on disk already; whether a secret was changed there, nobody knows
+        before = Side(was.content if was else "", hidden_in(document), "before")
+    diff = difference(before, side_of(document, "after"))
     unchanged = bool(disk.version) and document.text == disk.document.text and disk.problem is None
     if unchanged and was is not None and was.content_hash == _hash(document) and restores is None:
         return _saved(store, current, was, False, warnings, diff)
@@ -184,7 +188,7 @@ def _keep(
     restores: int | None,
 ) -> Revision:
     """The revision and its event; first what somebody had left on disk, so that nothing is missing in between."""
-    lost = disk.version and event != "config_adopted" and (was is None or was.content_hash != _hash(disk.document))
+    lost = disk.version and event != ADOPTED and (was is None or was.content_hash != _hash(disk.document))
     if lost and disk.problem is None and not any(fault.level == "error" for fault in check(disk.document)):
         was = _insert(tx, current, disk.document, disk.document, was, None, EDITED, None)
     revision = _insert(tx, current, disk.document, document, was, by, note, restores)

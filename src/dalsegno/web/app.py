@@ -9,6 +9,7 @@ from fastapi.staticfiles import StaticFiles
 
 from dalsegno import telemetry
 from dalsegno.config.current import Current
+from dalsegno.config.save import begin
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 from dalsegno.version import VERSION
@@ -16,7 +17,7 @@ from dalsegno.web import docs, health, login, metrics
 from dalsegno.web.answers import json_answers
 from dalsegno.web.api.describing import describe
 from dalsegno.web.api.routers import ROUTERS
-from dalsegno.web.console import common, dashboard
+from dalsegno.web.console.routers import PAGES
 from dalsegno.web.door import Door
 from dalsegno.web.guard import Guard
 from dalsegno.web.live import Live
@@ -46,6 +47,7 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
     )
     read_only = read_only or settings.console_read_only
+    begin(store, current)
     app.state.room = Room(store, current, read_only)
     app.state.door = Door(store, settings)
     app.state.live = Live(store, secrets, current.file)
@@ -56,7 +58,7 @@ def create_app(
     answer_with_problems(app, secrets)
     for part in ROUTERS:
         app.include_router(part, prefix="/api")
-    for pages in (docs.router, health.router, metrics.router, login.router, common.router, dashboard.router):
+    for pages in (docs.router, health.router, metrics.router, login.router, *PAGES):
         app.include_router(pages)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -26,6 +26,16 @@ class Fault(BaseModel):
     detail: str
 
 
+class Mistake(BaseModel):
+    """One thing that is wrong with a settings file."""
+
+    line: int | None
+    key: str | None
+    reason: str
+    suggestion: str
+    level: Literal["error", "warning"]
+
+
 class Problem(BaseModel):
     """Problem details."""
 
@@ -34,7 +44,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     code: str
-    errors: list[Fault] = []
+    errors: list[Fault | Mistake] = []
 
 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
@@ -45,7 +55,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 
 
 def problem(
-    status: int, code: str, detail: str, secrets: Sequence[str], errors: Sequence[Fault] = (), wait: int = 2
+    status: int, code: str, detail: str, secrets: Sequence[str], errors: Sequence[Fault | Mistake] = (), wait: int = 2
 ) -> JSONResponse:
     body = Problem(
         type=f"urn:dalsegno:error:{code}",
@@ -67,7 +77,8 @@ def problem(
 
 
 def problem_of(error: DalSegnoError, secrets: Sequence[str]) -> JSONResponse:
-    return problem(error.status, error.code, str(error), secrets, wait=error.details.get("wait", 2))
+    mistakes = [Mistake(**each) for each in error.details.get("errors", ())]
+    return problem(error.status, error.code, str(error), secrets, mistakes, wait=error.details.get("wait", 2))
 
 
 def answer_with_problems(app: FastAPI, secrets: Sequence[str]) -> None:

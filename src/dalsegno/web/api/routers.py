@@ -5,6 +5,7 @@ from __future__ import annotations
 from dalsegno.web.api import (
     artifacts,
     commands,
+    config,
     dashboard,
     events,
     explain,
@@ -33,6 +34,7 @@ ROUTERS = [
         events,  # before the journal: /events/stream is not an event
         journal,
         commands,
+        config,
         holds,
         flow,
         search,
