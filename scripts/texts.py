@@ -29,12 +29,12 @@ METHODS = [("console/**.py", "python"), ("templates/**.html", "jinja2")]
 OPTIONS = {"templates/**.html": {"extensions": "", "silent": "false", "trimmed": "true"}}
 
 
-def said() -> dict[str, str | tuple[str, str]]:
-    """Every text in code and templates, by its singular."""
+def said(*begins: str) -> dict[str, str | tuple[str, str]]:
+    """Every text in code and templates, or in files whose paths begin so, by its singular."""
     found: dict[str, str | tuple[str, str]] = {}
-    for _, _, text, *_ in extract_from_dir(WEB, METHODS, OPTIONS, keywords=KEYWORDS):
+    for file, _, text, *_ in extract_from_dir(WEB, METHODS, OPTIONS, keywords=KEYWORDS):
         one = text[0] if isinstance(text, tuple) else text
-        if one:
+        if one and (not begins or file.startswith(begins)):
             found[one] = text if isinstance(text, tuple) else found.get(one, text)
     return found
 
@@ -75,8 +75,8 @@ def _names(text: str) -> set[str]:
     return {part.partition(")")[0] for part in text.split("%(")[1:]}
 
 
-def add(name: str) -> None:
-    texts = said()
+def add(name: str, *begins: str) -> None:
+    texts = said(*begins)
     for folder in sorted(path for path in (WEB / "locales").iterdir() if path.is_dir()):
         known = {single(message) for _, message in translated(folder)}
         lines = []
@@ -106,10 +106,10 @@ def _quoted(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--add", metavar="NAME")
+    parser.add_argument("--add", metavar="NAME", nargs="+")
     asked = parser.parse_args()
     if asked.add:
-        add(asked.add)
+        add(*asked.add)
     found = faults()
     for fault in found:
         print(fault)

@@ -1,0 +1,164 @@
+"""The job center: the list of jobs, and the form that starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.datastructures import FormData, ImmutableMultiDict
+
+from dalsegno.catalog.schema import playlist_pools, playlists
+from dalsegno.catalog.templates import TEMPLATES
+from dalsegno.engine.submit import submit
+from dalsegno.errors import DalSegnoError, InputInvalid, QueryInvalid
+from dalsegno.insight.jobs import JOBS, JobLine, find_jobs
+from dalsegno.insight.query import Query, parse
+from dalsegno.insight.walk import Page
+from dalsegno.insight.workflows import list_workflows
+from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, JobStatus
+from dalsegno.sources.registry import Config, Sources
+from dalsegno.store.store import Tx
+from dalsegno.web.api.jobs import start
+from dalsegno.web.api.models import NewJob
+from dalsegno.web.api.plan import Plan, planned
+from dalsegno.web.console.acting import Form, field, go
+from dalsegno.web.console.frame import render, words_of
+from dalsegno.web.console.pages import pages
+from dalsegno.web.room import Here, Room, Who
+
+router = pages()
+
+PAGE = 30
+WORKFLOW = "workflow:"
+"""What a choice begins with that is no template."""
+OFFERED = 200
+"""Pools and playlists that are offered by name; others are written down."""
+VIEWS = {
+    "all": (),
+    "queued": (JobStatus.QUEUED,),
+    "running": (JobStatus.RUNNING, JobStatus.PAUSE_REQUESTED),
+    "paused": (JobStatus.PAUSED,),
+    "finished": tuple(sorted(JOB_FINISHED)),
+}
+
+
+@router.get("/jobs")
+def jobs(request: Request, here: Here, q: str = "", cursor: str | None = None) -> HTMLResponse:
+    """Newest first; those that wait are in the order in which they will run."""
+    error, query = None, Query()
+    page: Page[JobLine] = Page([], None)
+    try:
+        query = parse(q, JOBS)
+        page = here.store.read(lambda tx: find_jobs(tx, query, cursor=cursor, limit=PAGE))
+    except QueryInvalid as wrong:
+        error = str(wrong)
+    states = query.values("state")
+    view = next((name for name, wanted in VIEWS.items() if set(states) == set(wanted)), "")
+    lines = _in_turn(page.lines) if view == "queued" else page.lines
+    return render(
+        request, here, "jobs.html", page="jobs", live=("jobs", "commands"), query=query, q=q, error=error, view=view,
+        views={name: str(query.with_("state", *wanted)) for name, wanted in VIEWS.items()}, lines=lines,
+        found=page, cursor=cursor, unfinished=JOB_UNFINISHED, templates=list(TEMPLATES), now=here.store.clock.now(),
+    )  # fmt: skip
+
+
+def _in_turn(lines: list[JobLine]) -> list[JobLine]:
+    return sorted(lines, key=lambda line: (line.job.priority, line.job.order_seq))
+
+
+# --- a new one --------------------------------------------------------------------------------------
+
+
+@router.get("/jobs/new")
+def new_job(request: Request, here: Here) -> HTMLResponse:
+    """The form. With a template chosen it shows the plan: what the job would do, and what would stop it."""
+    return _form(request, here, request.query_params)
+
+
+@router.post("/jobs")
+def create_job(request: Request, here: Here, who: Who, form: Form) -> Response:
+    try:
+        name = field(form, "template")
+        if name.startswith(WORKFLOW):
+            priority = _priority(form)
+            job_id = submit(
+                here.store, name.removeprefix(WORKFLOW), snapshot=here.settings.snapshot(),
+                revision=here.revision(), priority=priority, requested_by=who,
+            ).job_id  # fmt: skip
+        else:
+            job_id = start(here, asked(form), who)
+    except DalSegnoError as error:
+        return _form(request, here, form, error)
+    return go(request, here, f"/jobs/{job_id}", good=words_of(request, here).text("Job %(id)s is queued.", id=job_id))
+
+
+def asked(form: ImmutableMultiDict[str, Any]) -> NewJob:
+    """What the form says. Several names stand on lines of their own, or have commas between them."""
+    scope: dict[str, Any] = {
+        "sources": [str(name) for name in form.getlist("sources") if name],
+        "pools": [*(int(str(each)) for each in form.getlist("pool") if str(each).isdecimal())],
+        "playlists": _names(form, "playlists"),
+        "songs": _names(form, "songs"),
+        "query": field(FormData(form), "query"),
+    }
+    return NewJob(
+        template=field(FormData(form), "template"),
+        scope={key: value for key, value in scope.items() if value},
+        priority=_priority(form),
+        download_sources=[str(each) for each in _names(form, "download_sources")],
+    )
+
+
+def _names(form: ImmutableMultiDict[str, Any], name: str) -> list[int | str]:
+    lines = str(form.get(name) or "").replace(",", "\n").splitlines()
+    return [int(line) if line.isdecimal() and len(line) < 19 else line for each in lines if (line := each.strip())]
+
+
+def _priority(form: ImmutableMultiDict[str, Any]) -> int:
+    text = str(form.get("priority") or "100").strip()
+    try:
+        return int(text)
+    except ValueError:
+        raise InputInvalid(problem=f'A priority is a whole number, not "{text:.40}".') from None
+
+
+def _form(
+    request: Request, here: Room, form: ImmutableMultiDict[str, Any], error: DalSegnoError | None = None
+) -> HTMLResponse:
+    chosen = str(form.get("template") or "")
+    plan, wrong = None, None if error is None else str(error)
+    if chosen and not chosen.startswith(WORKFLOW) and error is None:
+        plan, wrong = _plan(here, form)
+
+    def read(tx: Tx) -> dict[str, Any]:
+        return {
+            "pools": tx.rows(sa.select(playlist_pools.c.id, playlist_pools.c.name, playlist_pools.c.platform)
+                             .order_by(playlist_pools.c.id).limit(OFFERED)),
+            "playlists": tx.rows(sa.select(playlists.c.id, playlists.c.name).order_by(playlists.c.id).limit(OFFERED)),
+            "workflows": [each for each in list_workflows(tx) if each.is_active and each.name not in TEMPLATES],
+        }  # fmt: skip
+
+    return render(
+        request, here, "new_job.html", page="jobs", status=200 if error is None else error.status, form=form,
+        chosen=chosen, plan=plan, wrong=wrong, sources=_sources(here), prefix=WORKFLOW,
+        templates={key: [step.key for step in made.steps] for key, made in TEMPLATES.items()}, **here.store.read(read),
+    )  # fmt: skip
+
+
+def _plan(here: Room, form: ImmutableMultiDict[str, Any]) -> tuple[Plan | None, str | None]:
+    try:
+        return planned(here, asked(form)), None
+    except DalSegnoError as error:
+        return None, str(error)
+
+
+def _sources(here: Room) -> list[str]:
+    snapshot: Mapping[str, Any] = here.settings.snapshot()
+    found = Sources(Config(here.settings.thawed(snapshot)))
+    try:
+        return list(found.names())
+    finally:
+        found.close()
