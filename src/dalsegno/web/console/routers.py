@@ -1,0 +1,22 @@
+"""The pages that there are. What is more particular comes first: /jobs/new before /jobs/{id}."""
+
+from __future__ import annotations
+
+from dalsegno.web.console import (
+    audit,
+    common,
+    dashboard,
+    exceptions,
+    job,
+    job_acts,
+    jobs,
+    limits,
+    logs,
+    system,
+    workflows,
+)
+
+PAGES = (
+    common.router, dashboard.router, jobs.router, job.router, job_acts.router,
+    exceptions.router, logs.router, audit.router, workflows.router, limits.router, system.router,
+)  # fmt: skip
