@@ -12,11 +12,12 @@ from dalsegno.web.console import (
     jobs,
     limits,
     logs,
+    playlists,
     system,
     workflows,
 )
 
 PAGES = (
-    common.router, dashboard.router, jobs.router, job.router, job_acts.router,
+    common.router, dashboard.router, playlists.router, jobs.router, job.router, job_acts.router,
     exceptions.router, logs.router, audit.router, workflows.router, limits.router, system.router,
 )  # fmt: skip
