@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -41,9 +41,10 @@ Thawed = tuple[Mapping[str, Any], dict[str, Any], Sources]
 
 
 class Catalog:
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, live: Callable[[], Settings] | None = None) -> None:
         self.store = store
         self.settings = settings
+        self._live = live or (lambda: settings)
         self.http = Http()
         self.exporter = Exporter(store)
         self.presence = Presence(store, settings.node_name)
@@ -68,12 +69,16 @@ class Catalog:
 
     def _thawed(self, snapshot: Mapping[str, Any]) -> Thawed:
         """All items of a stage share one snapshot object, so it is worked out once for thousands of them."""
+        if (now := self._live()) is not self.settings:
+            with self._lock:
+                self.settings = now
+                self._by_object.clear()
         known = self._by_object.get(id(snapshot))
         if known is not None and known[0] is snapshot:
             return known
         values = self.settings.thawed(snapshot or self.settings.snapshot())
         with self._lock:
-            key = identity(snapshot)
+            key = identity(values)
             if key not in self._sources:
                 self._sources[key] = Sources(Config(values))
             sources = self._sources[key]
@@ -91,7 +96,7 @@ class Catalog:
         url = values.get("OBJECT_STORE")
         if not url:
             return None
-        key = f"{url} {values.get('S3_ENDPOINT')} {values.get('S3_REGION')}"
+        key = identity({name: value for name, value in values.items() if name.startswith(("S3_", "OBJECT_STORE"))})
         with self._lock:
             if key not in self._stores:
                 self._stores[key] = open_object_store(url, values)

@@ -37,18 +37,19 @@ def agent(
     from dalsegno.model.states import Level
 
     (least,) = choices(level, Level, "level") or ["info"]
-    settings = desk.settings
+    current = desk.current()
+    settings = current.settings
     toolbox = open_toolbox([*settings.services, *(services or ())], builtin=builtin)
     if not toolbox.names():
         raise InputInvalid(problem="No services to offer. Name a module with --services or SERVICES in dalsegno.env.")
-    lines = JsonLines(secrets=settings.secrets())
+    lines = JsonLines(secrets=current.secrets)
     lines.setLevel({"warn": "WARNING"}.get(least, least.upper()))
     logging.basicConfig(level=logging.DEBUG if least == "debug" else logging.INFO, handlers=[lines], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     log = logging.getLogger("dalsegno.agent")
     with desk.store() as store:
         stopping = Stopping().install()
-        engine = toolbox.engine(store, settings).start()
+        engine = toolbox.engine(store, current).start()
         log.info("at work on %s: %s", store.url, ", ".join(toolbox.names()))
         while not stopping.wait(3600):
             pass

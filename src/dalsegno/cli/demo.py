@@ -82,7 +82,7 @@ def demo(
         stopping = Stopping().install()
         desk.line({"url": console.url}, f"The console is at {console.url}")
         job_id = _job(desk, store, current)
-        place = EnginePlace(desk, open_toolbox(()).engine(store, settings))
+        place = EnginePlace(desk, open_toolbox(()).engine(store, current))
         place.take()
         ended = False
         try:

@@ -111,7 +111,8 @@ def run_job(
     from dalsegno.cli.stopping import Stopping
     from dalsegno.cli.toolbox import open_toolbox
 
-    settings = desk.settings
+    current = desk.current()
+    settings = current.settings
     toolbox = open_toolbox([*settings.services, *(services or ())])
     params, specs = pairs(param or (), "--param"), items_from(items)
     with desk.store() as store:
@@ -125,7 +126,7 @@ def run_job(
         options = {"download_sources": download_sources} if download_sources else None
         job_id = _submit(desk, store, chosen, params, specs, asked, options, settings.snapshot(), priority, fresh)
         stopping = Stopping().install()
-        hand = Hand(desk, toolbox.engine(store, settings), store, {step.service for step in chosen.steps})
+        hand = Hand(desk, toolbox.engine(store, current), store, {step.service for step in chosen.steps})
         hand.start()
         try:
             last = _follow(desk, store, job_id, stopping, hand)

@@ -65,7 +65,7 @@ def serve(
         ConsoleServer(create_app(store, current, host=where, read_only=read_only), listening) as console,
     ):
         stopping = Stopping().install()
-        place = EnginePlace(desk, toolbox.engine(store, settings))
+        place = EnginePlace(desk, toolbox.engine(store, current))
         desk.line({"url": console.url}, f"The console is at {console.url}")
         place.take()
         try:

@@ -14,6 +14,7 @@ from dalsegno.catalog.find import matching
 from dalsegno.catalog.services import NAMES as CATALOG
 from dalsegno.catalog.services import catalog_services
 from dalsegno.catalog.templates import TEMPLATES, TITLES, template
+from dalsegno.config.current import Current
 from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.service import Service, Services, services_in
 from dalsegno.engine.submit import load_workflow
@@ -21,7 +22,6 @@ from dalsegno.errors import InputInvalid, ServiceUnknown, WorkflowUnknown
 from dalsegno.model.backoff import Backoff
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Workflow
-from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 
 BUILTIN = ("dalsegno.builtin.scale",)
@@ -57,9 +57,10 @@ class Toolbox:
             if step.service not in names:
                 raise ServiceUnknown(name=step.service, hint=did_you_mean(step.service, names))
 
-    def engine(self, store: Store, settings: Settings) -> Engine:
+    def engine(self, store: Store, current: Current) -> Engine:
+        settings = current.settings
         telemetry.start(settings)
-        services = [*self.services, *(catalog_services(store, settings) if self.catalog else ())]
+        services = [*self.services, *(catalog_services(store, settings, current.steady) if self.catalog else ())]
         most = settings.resolve_workers_max
         options = EngineOptions(
             node=settings.node_name,
@@ -69,7 +70,7 @@ class Toolbox:
             backoff=Backoff(settings.backoff_base_sec, settings.backoff_cap_sec),
             concurrency=settings.concurrency([service.name for service in services]),
             phase_workers_max={service.name: most for service in services if service.phases and most is not None},
-            secrets=settings.secrets(),
+            secrets=current.secrets,
             find=matching,
         )
         return Engine(store, services, options)

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class EngineOptions:
     phase_workers_max: Mapping[str, int] = field(default_factory=dict)
     """Most workers at once in the phases before the last, per service made of phases; four times its workers."""
     keep_logs: bool = True
-    secrets: tuple[str, ...] = ()
+    secrets: Sequence[str] = ()
     find: Finder | None = None
     """How items are found by a query, for commands about many of them."""
 

@@ -106,7 +106,7 @@ class Entry(NamedTuple):
 
 
 class Flow:
-    def __init__(self, store: Store, node: str, process_id: Callable[[], int], secrets: tuple[str, ...] = ()) -> None:
+    def __init__(self, store: Store, node: str, process_id: Callable[[], int], secrets: Sequence[str] = ()) -> None:
         self._store = store
         self._node = node
         self._process_id = process_id

@@ -17,7 +17,7 @@ from dalsegno.engine.looper import Looper
 from dalsegno.store.schema import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dalsegno.store.store import Store
 
@@ -62,10 +62,10 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 class JsonLines(logging.Handler):
     """One JSON object a line, for whoever collects stdout."""
 
-    def __init__(self, stream: IO[str] | None = None, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, stream: IO[str] | None = None, secrets: Sequence[str] = ()) -> None:
         super().__init__()
         self._stream = stream or sys.stdout
-        self._secrets = tuple(secrets)
+        self._secrets = secrets
 
     def emit(self, record: logging.LogRecord) -> None:
         line = {key: value for key, value in line_of(record, self._secrets).items() if value is not None}
@@ -80,11 +80,11 @@ class LogBridge(Looper):
     name = "logs"
     interval = 0.5
 
-    def __init__(self, store: Store, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, store: Store, secrets: Sequence[str] = ()) -> None:
         super().__init__()
         self._store = store
         self._lines: deque[dict[str, Any]] = deque(maxlen=MOST_WAITING)
-        self.handler = _Buffer(self._lines, tuple(secrets))
+        self.handler = _Buffer(self._lines, secrets)
 
     def tick(self) -> float | None:
         while self._lines:
@@ -109,7 +109,7 @@ class LogBridge(Looper):
 class _Buffer(logging.Handler):
     """Keeps lines of items, and the engine's own from warnings up."""
 
-    def __init__(self, lines: deque[dict[str, Any]], secrets: tuple[str, ...]) -> None:
+    def __init__(self, lines: deque[dict[str, Any]], secrets: Sequence[str]) -> None:
         super().__init__()
         self._lines = lines
         self._secrets = secrets

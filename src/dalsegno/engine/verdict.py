@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ class Rules:
 
     backoff: Backoff = field(default_factory=Backoff)
     rng: random.Random | None = None
-    secrets: tuple[str, ...] = ()
+    secrets: Sequence[str] = ()
     """Texts that no stored error may show."""
 
 
