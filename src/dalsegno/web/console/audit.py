@@ -56,7 +56,7 @@ LIVE = ("commands", "jobs", "limits", "breakers", "holds", "config")
 @router.get("/logs/audit")
 def audit(request: Request, here: Here, q: str = "", cursor: str | None = None) -> HTMLResponse:
     query, wrong = asked(q, AUDIT)
-    found = Page[Any]([], None)
+    found: Page[Any] = Page([], None)
     if query is not None:
         found = here.store.read(lambda tx: find_acts(tx, query, cursor=cursor, limit=PAGE))
         found = replace(found, lines=[_told(act) for act in found.lines])

@@ -31,7 +31,9 @@ def exceptions(request: Request, here: Here, q: str = "", cursor: str | None = N
     query, wrong = asked(q, GROUPS)
 
     def read(tx: Tx) -> dict[str, Any]:
-        found = Page[GroupLine]([], None) if query is None else find_groups(tx, query, cursor=cursor, limit=PAGE)
+        found: Page[GroupLine] = Page([], None)
+        if query is not None:
+            found = find_groups(tx, query, cursor=cursor, limit=PAGE)
         return {"found": found, "now": tx.now}
 
     return render(

@@ -65,7 +65,7 @@ def lines(request: Request, here: Here, q: str = "", cursor: str | None = None) 
 
     def read(tx: Tx) -> dict[str, Any]:
         if query is None:
-            return {"found": Page[LogRecord]([], None), "counts": {}}
+            return {"found": Page([], None), "counts": {}}
         counts = count_levels(tx, query) if wanted(request, "levels") else {}
         return {"found": find_logs(tx, query, cursor=cursor, limit=PAGE), "counts": counts}
 
@@ -77,7 +77,7 @@ def lines(request: Request, here: Here, q: str = "", cursor: str | None = None) 
 
 @router.get("/logs/lines.txt")
 def download(here: Here, q: str = "") -> Response:
-    """Everything that the query finds, oldest last, as text."""
+    """Everything that the query finds, newest first, as text."""
     query = parse(q, LOGS)
     return StreamingResponse(
         _as_text(here, query),
@@ -131,7 +131,7 @@ def line(request: Request, here: Here, line_id: Number, of: str = "") -> HTMLRes
 @router.get("/logs/events")
 def events(request: Request, here: Here, q: str = "", cursor: str | None = None) -> HTMLResponse:
     query, wrong = asked(q, EVENTS)
-    found = Page[Any]([], None)
+    found: Page[Any] = Page([], None)
     if query is not None:
         found = here.store.read(lambda tx: find_events(tx, query, cursor=cursor, limit=PAGE))
         told = [event.model_copy(update={"data": brief(event.data)}) for event in found.lines]
@@ -143,5 +143,12 @@ def events(request: Request, here: Here, q: str = "", cursor: str | None = None)
 
 
 def brief(data: Any) -> str:
-    """What an event knows, on one line."""
-    return "" if data in (None, {}, []) else json.dumps(data, ensure_ascii=False, default=str)
+    """What an event knows, on one line: `rate=30 window=60`."""
+    if not isinstance(data, dict):
+        return "" if data in (None, []) else _word(data)
+    return " ".join(f"{key}={_word(value)}" for key, value in data.items() if value not in (None, {}, []))
+
+
+def _word(value: Any) -> str:
+    plain = isinstance(value, str) and value != "" and not any(letter.isspace() or letter == '"' for letter in value)
+    return value if plain else json.dumps(value, ensure_ascii=False, default=str)
