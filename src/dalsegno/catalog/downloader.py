@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from dalsegno.catalog import landing, names, space
 from dalsegno.catalog.audio import NotAudio
+from dalsegno.catalog.chain import chain, spoken
 from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Broken, Fetched, fetch
 from dalsegno.catalog.leftovers import part_key
@@ -215,7 +216,8 @@ class CatalogDownloader:
             platform, track = resolved.resolution.platform, resolved.resolution.track
             assert platform is not None
             assert track is not None
-            watch.say(f"starting download via {platform}")
+            asked = chain(resolved.resolution.candidates)
+            watch.say(f"starting download via {platform}" + (f": {spoken(asked)}" if len(asked) > 1 else ""))
             try:
                 return self._fetch(resolved, watch, platform, track.id)
             except Exception as error:
