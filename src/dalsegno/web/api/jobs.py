@@ -20,6 +20,7 @@ from dalsegno.insight.query import parse
 from dalsegno.model.states import ItemStatus, JobStatus
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
+from dalsegno.web.api.bulk import started
 from dalsegno.web.api.cloning import cloned
 from dalsegno.web.api.models import (
     Asked,
@@ -134,6 +135,14 @@ def clone_job(
     return _made(here, made, response)
 
 
+@router.post("/jobs/{job_id}/retry", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
+def retry_job(
+    here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Asked | None, Body()] = None
+) -> Command:
+    """Try every item of it again that failed, and nothing else. A finished job goes on for them."""
+    return told(response, retry_failed(here, job_id, (asked and asked.requested_by) or who))
+
+
 @router.get("/jobs/{job_id}/items", responses=refusals(NotFound, QueryInvalid, InputInvalid))
 def items(
     here: Here,
@@ -188,6 +197,10 @@ def start(here: Room, new: NewJob, who: str = "console") -> int:
         ).job_id
     except WorkflowUnknown as error:
         raise TemplateUnknown(**error.details) from None
+
+
+def retry_failed(here: Room, job_id: int, by: str) -> Command:
+    return started(here, "retry", parse(f"job:{job_id} state:failed", ITEMS), by, job_id=job_id)
 
 
 def overriding(here: Room, job_id: int, overrides: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def planned(here: Room, new: NewJob) -> Plan:
         bytes=sum(moved) if moved else None,
         stops=[*here.store.read(lambda tx: _stops(tx, workflow.lane.name, services)), *_disk(here, stages)],
         snapshot=settings.snapshot(),
-        revision=None,
+        revision=here.revision(),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dalsegno.web.api import (
     artifacts,
+    bulk,
     commands,
     config,
     dashboard,
     events,
+    exceptions,
     explain,
     flow,
     holds,
@@ -29,6 +31,8 @@ ROUTERS = [
         jobs,
         plan,
         items,
+        bulk,
+        exceptions,
         playlists,
         workers,
         events,  # before the journal: /events/stream is not an event
