@@ -21,6 +21,8 @@ HEAD = re.compile(r"\s*(?:export[^\S\r\n]+)?(?:'[^']+'|[^=#\s]+)[^\S\r\n]*=[^\S\
 QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 NOTE = re.compile(r"\s+#.*", re.DOTALL)
 """What ends a value without quotes."""
+SPACE = re.compile(r"\s")
+"""Shells that read the file want quotes around it."""
 PLAIN = re.compile(r"(?!['\"#])[^\s\\](?:[^\r\n\\]*[^\s\\])?")
 
 
@@ -46,7 +48,8 @@ class Part:
 
     def with_value(self, value: str) -> Part:
         start, end = self.at
-        written = quoted(value, self.quote)
+        bare = not self.quote and _reads_bare(value)  # as whoever wrote it likes it
+        written = value if bare else quoted(value, self.quote)
         text = self.text[:start] + written + self.text[end:]
         return replace(self, text=text, value=value, at=(start, start + len(written)))
 
@@ -135,9 +138,13 @@ def _place(text: str) -> tuple[int, int]:
     return start, start + len(value)
 
 
+def _reads_bare(value: str) -> bool:
+    return not value or (PLAIN.fullmatch(value) is not None and NOTE.search(value) is None)
+
+
 def quoted(value: str, quote: str = "") -> str:
-    """A value as it is written: without quotes where that can be read back, else with those it had."""
-    if not quote and (not value or (PLAIN.fullmatch(value) and NOTE.search(value) is None)):
+    """A value as it is written: without quotes where everybody reads that back, else with those it had."""
+    if not quote and _reads_bare(value) and not SPACE.search(value):
         return value
     if quote != '"' and not LINE_END.search(value):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

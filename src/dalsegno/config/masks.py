@@ -144,7 +144,8 @@ def restored(content: str, disk: Document, secrets: Sequence[str], *, blank: boo
                                     "Write it into the file; until then it is empty.", "warning"))  # fmt: skip
                 value = ""
             if value is None:
-                faults.append(_unknown(part))
+                # Of a key that nobody knows, that is all there is to say.
+                faults += [_unknown(part)] if key_of(part.key) else []
             elif value != part.value:
                 made = part.with_value(value)
         parts.append(made)
