@@ -135,9 +135,17 @@ class Roster:
             "bytes_done": moved and moved.done,
             "bytes_total": moved and moved.total,
             "speed": moved and round(moved.speed()),
+            "since": item and self._since(name, item.id),
             "processed": pool.processed,
             "errors": pool.errors,
         }
+
+    def _since(self, name: str, item_id: int) -> datetime:
+        before = self._written.get(name)
+        if before is not None and before["item_id"] == item_id:
+            since: datetime = before["since"]
+            return since
+        return self._store.clock.now()
 
     def _write(
         self,

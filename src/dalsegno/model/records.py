@@ -173,6 +173,8 @@ class WorkerRecord(Record):
     bytes_done: int | None
     bytes_total: int | None
     speed: float | None
+    since: datetime | None = None
+    """Since when it has its item in hand."""
     processed: int
     errors: int
     updated_at: datetime

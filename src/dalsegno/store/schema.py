@@ -404,6 +404,8 @@ workers = sa.Table(
     sa.Column("bytes_done", sa.BigInteger),
     sa.Column("bytes_total", sa.BigInteger),
     sa.Column("speed", sa.Float),
+    # Since when it has its item in hand.
+    sa.Column("since", UtcTime),
     _count("processed"),
     _count("errors"),
     _required_time("updated_at"),

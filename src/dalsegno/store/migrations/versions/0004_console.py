@@ -28,6 +28,7 @@ def upgrade() -> None:
     op.add_column("config_revisions", sa.Column("restores", Id))
     op.add_column("processes", sa.Column("loops", Json))
     op.add_column("processes", sa.Column("pools", Json))
+    op.add_column("workers", sa.Column("since", UtcTime()))
     op.add_column("commands", sa.Column("progress", Json))
     op.add_column("commands", sa.Column("stop_requested_at", UtcTime()))
     with op.batch_alter_table("commands") as commands:
