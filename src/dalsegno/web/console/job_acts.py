@@ -8,7 +8,6 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.datastructures import FormData
 
-from dalsegno.engine.commander import request as write_down
 from dalsegno.errors import InputInvalid
 from dalsegno.web.api.cloning import cloned
 from dalsegno.web.api.jobs import overriding
@@ -109,16 +108,12 @@ def retry_failed(request: Request, here: Here, who: Who, form: Form, job_id: Num
 
     def work() -> str:
         ticked = [int(str(each)) for each in form.getlist("id") if str(each).isdecimal()][:MOST]
-        if not ticked:
-            payload = {"query": f"job:{job_id} state:failed"}
-            command = commanded(here, who, "bulk_retry", job_id=job_id, payload=payload)
-            return fate(request, here, command, words.text("What failed in job %(id)s is tried again.", id=job_id))
-
-        def write(tx: Any) -> None:
-            for item_id in ticked:
-                write_down(tx, "retry_item", job_id=None, item_id=item_id, requested_by=who)
-
-        here.store.write("request", write)
-        return words.plural("%(n)s item is tried again.", "%(n)s items are tried again.", len(ticked))
+        if ticked:
+            command = commanded(here, who, "bulk_retry", job_id=job_id, payload={"items": ticked})
+            done = words.plural("%(n)s item is tried again.", "%(n)s items are tried again.", len(ticked))
+        else:
+            command = commanded(here, who, "bulk_retry", job_id=job_id, payload={"query": f"job:{job_id} state:failed"})
+            done = words.text("What failed in job %(id)s is tried again.", id=job_id)
+        return fate(request, here, command, done)
 
     return acted(request, here, form, work, f"/jobs/{job_id}")
