@@ -217,11 +217,9 @@ class Filler:
         self.tx.conn.execute(sa.insert(table).from_select([column.name for column in rows.selected_columns], rows))
 
 
-def numbers(count: int) -> Any:
-    """The column of the numbers from 1 to `count`."""
-    first = (
-        sa.select(sa.literal(1, sa.BigInteger).label("n")).where(sa.literal(count) > 0).cte("numbers", recursive=True)
-    )
+def numbers(count: int, name: str = "numbers") -> Any:
+    """The column of the numbers from 1 to `count`; two of them in one statement have two names."""
+    first = sa.select(sa.literal(1, sa.BigInteger).label("n")).where(sa.literal(count) > 0).cte(name, recursive=True)
     return first.union_all(sa.select(first.c.n + 1).where(first.c.n < count)).c.n
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, songs
-from dalsegno.catalog.standing import key, number_in
+from dalsegno.catalog.standing import COLLECT, DOWNLOAD, SYNC, UPLOAD, key, number_in
 from dalsegno.engine.bulk import Found
 from dalsegno.insight import bulk, finding
 from dalsegno.insight.facets import Facet, counted, some_items
@@ -18,6 +18,9 @@ from dalsegno.store.schema import items
 from dalsegno.store.store import Tx
 
 _SONG, _PLAYLIST, _POOL = (number_in(kind, items.c.key) for kind in ("song", "playlist", "pool"))
+
+
+_ALL = (COLLECT, SYNC, DOWNLOAD, UPLOAD)
 
 
 def _platform(table: sa.Table, number: Any) -> Any:
@@ -74,9 +77,9 @@ def _is_song(value: Value, _now: datetime) -> Condition:
 
 
 ITEMS = finding.ITEMS.extended(
-    Key("source", "Where what it is about comes from.", word(SOURCE)),
-    Key("playlist", "A playlist or a song of it, by name or number.", _in_playlist, names=_of_playlist),
-    Key("song", "The number of a song.", _is_song, kind="number", names=_song),
+    Key("source", "Where what it is about comes from.", word(SOURCE), services=_ALL),
+    Key("playlist", "A playlist or a song of it, by name or number.", _in_playlist, names=_of_playlist, services=_ALL),
+    Key("song", "The number of a song.", _is_song, kind="number", names=_song, services=_ALL),
     text=_titled,
 )
 

@@ -8,7 +8,7 @@ writing. On SQLite ids say it all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -63,21 +63,21 @@ def find_events(
         order = (events.c.id,)  # an item's index; left the choice, PostgreSQL may walk all events for it
     elif _wide(query):
         order = (events.c.tx, events.c.id)
-    along = _along(tx, query)
-    path = Walk(sa.select(events), order, along, among.where(query, tx.now))
+    item, job = only(query, "item"), only(query, "job")
+    along: list[Condition] = [] if item is None else [events.c.item_id == int(item)]
+    if item is None and _wide(query):
+        along = [events.c.item_id.is_(None), *([] if job is None else [events.c.job_id == int(job)])]
+    bounds: tuple[Place | None, Place | None] = (None, None)
+    if job is not None and item is None:
+        found_between = _between(tx, int(job), order)
+        if found_between is None:
+            return Found([], None)
+        bounds = found_between
+    path = Walk(sa.select(events), order, along, among.where(query, tx.now), first=bounds[0], last=bounds[1])
     budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, len(order)), limit=limit + 1, budget=budget)
     lines = [EventRecord.model_validate(dict(row)) for row in found.rows]
     return page_of(lines, found, limit, lambda e: (e.tx, e.id) if len(order) == 2 else (e.id,))
-
-
-def _along(tx: Tx, query: Query) -> list[Condition]:
-    """Which part of the log it goes by: an item's, that of its job, what is about no item, or everything."""
-    item, job = only(query, "item"), only(query, "job")
-    if item is not None:
-        return [events.c.item_id == int(item)]
-    wide = [events.c.item_id.is_(None)] if _wide(query) else []
-    return [*wide, *([] if job is None else _between(tx, int(job)))]
 
 
 def _wide(query: Query) -> bool:
@@ -86,22 +86,17 @@ def _wide(query: Query) -> bool:
     return bool(kinds) and all(kind.startswith(("job_", "stage_")) for kind in kinds)
 
 
-def _between(tx: Tx, job_id: int) -> list[Condition]:
-    """Whatever happened to a job's items happened after its first event of its own, and before its last."""
-    own: sa.Select[Any] = sa.select(events.c.tx, events.c.id).where(
-        events.c.job_id == job_id, events.c.item_id.is_(None)
-    )
+def _between(tx: Tx, job_id: int, order: Sequence[sa.Column[int]]) -> tuple[Place | None, Place] | None:
+    """Whatever happened to a job's items happened before its last event of its own, and after its first."""
+    own = sa.select(events.c.tx, events.c.id).where(events.c.job_id == job_id, events.c.item_id.is_(None))
     first = tx.row(own.order_by(events.c.id).limit(1))
     if first is None:
-        return [sa.false()]
+        return None
     ended = sa.select(jobs.c.id).where(jobs.c.id == job_id, jobs.c.status.in_(sorted(JOB_FINISHED)))
     last = None if tx.row(ended) is None else tx.row(own.order_by(events.c.id.desc()).limit(1))
-    since = Walk(own, _order(tx)).up_to(_place(tx, first))
-    return [since] if last is None else [since, Walk(own, _order(tx), forward=True).up_to(_place(tx, last))]
-
-
-def _place(tx: Tx, row: sa.RowMapping) -> Place:
-    return tuple(row[column.name] for column in _order(tx))
+    newest, oldest = (None if row is None else tuple(row[column.name] for column in order) for row in (last, first))
+    assert oldest is not None
+    return newest, oldest
 
 
 def tail(tx: Tx, after: Cursor, *, job_id: int | None = None, item_id: int | None = None, limit: int = PAGE) -> Page:

@@ -24,7 +24,7 @@ from dalsegno.store.store import Tx
 
 STAGES = 300
 """Stages asked at once where each has little to look at."""
-LITTLE = 2_000
+LITTLE = 600
 """Items that are looked at in one go."""
 MOST_NAMES = 2_000
 """Named things that are looked up one by one; more are found by walking."""
@@ -88,6 +88,8 @@ def select_items(tx: Tx, query: Query, *, among: Grammar = ITEMS, now: datetime 
     wrong = group is not None or any(not term.negated for key in ("error", "group") for term in query.of(key))
     wrong = wrong or TROUBLE.issuperset(states)
     of_stages = [among.condition(term, now) for key in _OF_STAGES for term in query.of(key)]
+    asked = [among.keys[term.key] for term in query.terms if term.key and not term.negated]
+    of_stages += [stages.c.service.in_(key.services) for key in asked if key.services]
     at_work = ITEM_LEASED.issuperset(states) or any(not term.negated for term in query.of("worker"))
     return Selection(
         of_stages,
@@ -145,7 +147,8 @@ def walk_items(
             along = [items.c.fingerprint == chosen.group, *chosen.along]
             path = Walk(select, keys, along, [*chosen.wanted, *inside], forward=forward)
         return walk(tx, path, after=after, limit=limit, budget=budget)
-    if chosen.troubled and chosen.names is None and not chosen.of_stages:
+    straight = chosen.troubled or not chosen.wanted
+    if straight and chosen.names is None and not chosen.of_stages:
         path = Walk(select, keys, chosen.along, chosen.wanted, forward=forward)
         return walk(tx, path, after=after, limit=limit, budget=budget)
     return _by_stage(tx, chosen, select, after=after, limit=limit, budget=budget, forward=forward)
@@ -166,10 +169,10 @@ def _by_stage(
     counted = _holding(chosen.states)
     columns = (stages.c.id, counted.label("few"), stages.c.total)
     reach = sa.select(*columns).where(counted > 0, *chosen.of_stages).order_by(order).limit(STAGES)
-    if after is not None:  # the stage it stopped in, and what comes after it
-        reach = reach.where(stages.c.id >= after[0] if forward else stages.c.id <= after[0])
+    # The stage it stopped in, and what comes after it.
+    bound = [] if after is None else [stages.c.id >= after[0] if forward else stages.c.id <= after[0]]
     while True:
-        some = tx.rows(reach)
+        some = tx.rows(reach.where(*bound))
         for bunch in _bunches(some, chosen):
             step = _in_stages(tx, chosen, select, bunch, found, limit, budget, forward)
             found.rows += step.rows
@@ -186,8 +189,7 @@ def _by_stage(
         if len(some) < STAGES:
             found.more = False
             return found
-        last_id = some[-1]["id"]
-        reach = reach.where(stages.c.id > last_id if forward else stages.c.id < last_id)
+        bound = [stages.c.id > some[-1]["id"] if forward else stages.c.id < some[-1]["id"]]
 
 
 def _in_stages(
@@ -202,24 +204,20 @@ def _in_stages(
 ) -> Walked:
     """One stage, a stretch at a time, or a few small ones at once."""
     need = limit - len(so_far.rows)
-    if len(bunch) == 1:
+    if len(bunch) == 1 and chosen.names is None:
         along = [items.c.stage_id == bunch[0]["id"], *chosen.along]
         after = so_far.place if so_far.place and so_far.place[0] == bunch[0]["id"] else None
-        wanted = chosen.wanted
-        if chosen.names is not None:
-            along, wanted = [*along, items.c.key.in_(chosen.names)], []
-            select = select.where(*chosen.wanted)
-        path = Walk(select, (items.c.seq,), along, wanted, forward=forward)
+        path = Walk(select, (items.c.seq,), along, chosen.wanted, forward=forward)
         step = walk(tx, path, after=None if after is None else after[1:], limit=need, budget=budget)
         step.place = None if step.place is None else (bunch[0]["id"], *step.place)
         return step
     within = [items.c.stage_id.in_([row["id"] for row in bunch]), *chosen.along]
     if chosen.names is not None:
-        within.append(items.c.key.in_(chosen.names))
-    if so_far.place is not None:
-        within.append(Walk(select, (items.c.stage_id, items.c.seq), forward=forward).beyond(so_far.place))
-    path = Walk(select.where(*chosen.wanted), (items.c.stage_id, items.c.seq), within, forward=forward)
-    rows = tx.rows(path.ordered(path.select.where(*within)).limit(need))
+        # Within, or the databases may go by the order and read whole stages for a handful of things.
+        within = [items.c.id.in_(sa.select(items.c.id).where(*within, items.c.key.in_(chosen.names)))]
+    path = Walk(select, (items.c.stage_id, items.c.seq), forward=forward)
+    after_place = [] if so_far.place is None else [path.beyond(so_far.place)]
+    rows = tx.rows(path.ordered(select.where(*within, *chosen.wanted, *after_place)).limit(need))
     place = _at(rows[-1]) if len(rows) == need else _behind(bunch[-1]["id"], forward)
     return Walked(rows, place, False, sum(row["few"] for row in bunch))
 
@@ -229,7 +227,7 @@ def _bunches(some: Sequence[sa.RowMapping], chosen: Selection) -> list[list[sa.R
     found: list[list[sa.RowMapping]] = []
     room = 0
     for row in some:
-        size = 1 if chosen.names is not None else row["few"] if chosen.troubled else row["total"]
+        size = len(chosen.names) if chosen.names is not None else row["few"] if chosen.troubled else row["total"]
         if not found or size > room:
             found.append([])
             room = LITTLE

@@ -35,6 +35,8 @@ class Key:
     """All it may be; empty: anything."""
     names: Callable[[Value], str | sa.Select[Any]] | None = None
     """For a list of items: the keys of those it is about, where these can be told."""
+    services: tuple[str, ...] = ()
+    """The services that have items about these."""
 
     @property
     def example(self) -> str:

@@ -26,7 +26,7 @@ SECONDS = 0.06
 TEXT_SECONDS = 0.3
 """For one that looks for a text."""
 _PLACE = re.compile(r"[0-9]{1,19}")
-FIRST, LARGEST = 500, 32_000
+FIRST, LARGEST = 500, 8_000
 """Rows looked at between two looks at the clock."""
 
 
@@ -70,6 +70,10 @@ class Walk:
     wanted: Sequence[Condition] = ()
     """What each row is asked."""
     forward: bool = False
+    first: Place | None = None
+    """Where it begins and ends, where that is known. Not a condition among others: of two lower bounds of a stretch
+    SQLite takes the wrong one, and reads everything in between."""
+    last: Place | None = None
 
     def beyond(self, place: Place) -> Condition:
         return self._than(place, "<" if not self.forward else ">")
@@ -82,6 +86,20 @@ class Walk:
         right: Any = place[0] if len(self.keys) == 1 else sa.tuple_(*place)
         found: Condition = left.op(operator, is_comparison=True)(right)
         return found
+
+    def start(self, after: Place | None) -> list[Condition]:
+        if after is not None:
+            return [self.beyond(after)]
+        if self.first is None:
+            return []
+        return [self._than(self.first, ">=" if self.forward else "<=")]
+
+    def stop(self, end: Place | None) -> list[Condition]:
+        return [self.up_to(end)] if end is not None else []
+
+    def over(self, place: Place) -> bool:
+        """It lies on or behind the last place."""
+        return self.last is not None and (place >= self.last if self.forward else place <= self.last)
 
     def ordered(self, select: sa.Select[Any]) -> sa.Select[Any]:
         return select.order_by(*(key.asc() if self.forward else key.desc() for key in self.keys))
@@ -99,18 +117,20 @@ class Walked:
 
 def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget) -> Walked:
     """The next rows of it, at most `limit`."""
-    start = [] if after is None else [path.beyond(after)]
+    if after is not None and path.over(after):
+        return Walked([], after, False, 0)
     if not path.wanted:
-        rows = tx.rows(path.ordered(path.select.where(*path.along, *start)).limit(limit))
+        within = (*path.along, *path.start(after), *path.stop(path.last))
+        rows = tx.rows(path.ordered(path.select.where(*within)).limit(limit))
         return Walked(rows, _place(path, rows) or after, len(rows) == limit, len(rows))
     found = Walked([], after, True, 0)
     stretch = FIRST
     while found.more and len(found.rows) < limit:
         began = budget.used
         end = _end(tx, path, found.place, stretch)
-        bounds = [] if found.place is None else [path.beyond(found.place)]
-        if end is not None:
-            bounds.append(path.up_to(end))
+        if end is not None and path.over(end):
+            end = None
+        bounds = [*path.start(found.place), *path.stop(end or path.last)]
         need = limit - len(found.rows)
         rows = tx.rows(path.ordered(path.select.where(*path.along, *bounds, *path.wanted)).limit(need))
         found.rows += rows
@@ -129,9 +149,8 @@ def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget)
 
 def _end(tx: Tx, path: Walk, after: Place | None, stretch: int) -> Place | None:
     """The last place of the next stretch; None: there are not so many any more."""
-    start = [] if after is None else [path.beyond(after)]
     names = [key.label(f"k{number}") for number, key in enumerate(path.keys)]
-    query = path.ordered(sa.select(*names).where(*path.along, *start)).limit(1).offset(stretch - 1)
+    query = path.ordered(sa.select(*names).where(*path.along, *path.start(after))).limit(1).offset(stretch - 1)
     row = tx.row(query)
     return None if row is None else tuple(row[name.key] for name in names)
 
