@@ -5,6 +5,7 @@ from __future__ import annotations
 from dalsegno.web.console import (
     audit,
     common,
+    config,
     dashboard,
     exceptions,
     job,
@@ -13,6 +14,7 @@ from dalsegno.web.console import (
     limits,
     logs,
     playlists,
+    revisions,
     system,
     workflows,
 )
@@ -20,4 +22,5 @@ from dalsegno.web.console import (
 PAGES = (
     common.router, dashboard.router, playlists.router, jobs.router, job.router, job_acts.router,
     exceptions.router, logs.router, audit.router, workflows.router, limits.router, system.router,
+    config.router, revisions.router,
 )  # fmt: skip
