@@ -16,6 +16,8 @@ from babel.messages.catalog import Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, unescape
 
+from dalsegno.config.fields import key_of, ordered
+
 WEB = Path(__file__).parent.parent / "src" / "dalsegno" / "web"
 KEYWORDS: dict[str, tuple[int, ...] | None] = {
     "_": None,
@@ -36,7 +38,8 @@ def said(*begins: str) -> dict[str, str | tuple[str, str]]:
         one = text[0] if isinstance(text, tuple) else text
         if one and (not begins or file.startswith(begins)):
             found[one] = text if isinstance(text, tuple) else found.get(one, text)
-    return found
+    keys = (key_of(name) for name in (*ordered(), "SOURCE_ANY_KEY"))
+    return {**found, **{key.help: key.help for key in keys if key is not None}}
 
 
 def translated(folder: Path) -> Iterator[tuple[str, Message]]:

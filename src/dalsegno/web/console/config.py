@@ -37,7 +37,6 @@ GROUPS = {
     "machine": N_("This machine"),
     "engine": N_("Engine"),
     "database": N_("Database"),
-    "telemetry": N_("Telemetry"),
     "other": N_("Other"),
 }
 ORIGINS = {
