@@ -47,38 +47,30 @@ class Happened(NamedTuple):
 
 def happened(tx: Tx, after: Cursor, seen: Cursor, item_ids: Collection[int] = ()) -> Happened:
     """Between `after` and the end; and beyond it, what is there already and comes after `seen`."""
-    end = _last(tx, events.c.tx < tx.hot.safe_tx(tx)) or Cursor()
-    head = (_last(tx) or Cursor()) if _by_tx(tx) else end
+    end = position(tx)
+    head = _first(tx, _LAST[_by_tx(tx)]) if _by_tx(tx) else end
     kinds: set[tuple[str, int | None]] = set()
     counted = 0
     for low, high in ((after, end), (max(seen, end), head)):
         if high > low:
-            some = (
-                sa.select(events.c.type, events.c.job_id)
-                .where(*_between(tx, low, high))
-                .order_by(*_order(tx))
-                .limit(MOST + 1)
-                .subquery()
-            )
-            query = sa.select(some.c.type, some.c.job_id, sa.func.count()).group_by(some.c.type, some.c.job_id)
-            for kind, job_id, count in tx.conn.execute(query):
+            for kind, job_id, count in tx.conn.execute(_KINDS[_by_tx(tx)], _range(low, high, most=MOST + 1)):
                 kinds.add((kind, job_id))
                 counted += count
     touched: list[int] = []
     if item_ids and max(end, head) > after:
-        about = events.c.item_id.in_(item_ids)
-        query_items = sa.select(events.c.item_id).where(about, *_between(tx, after, max(end, head))).distinct()
-        touched = list(tx.conn.execute(query_items).scalars())
+        asked = _range(after, max(end, head)) | {"items": list(item_ids)}
+        touched = list(tx.conn.execute(_TOUCHED[_by_tx(tx)], asked).scalars())
     return Happened(end, head, sorted(kinds, key=str), touched, counted > MOST)
 
 
 def between(tx: Tx, after: Cursor, end: Cursor | None = None, limit: int = 500) -> list[EventRecord]:
     """The next events after a cursor, up to another or to the end."""
-    upto = end or _last(tx, events.c.tx < tx.hot.safe_tx(tx))
-    if upto is None or upto <= after:
+    upto = end or position(tx)
+    if upto <= after:
         return []
-    query = sa.select(events).where(*_between(tx, after, upto)).order_by(*_order(tx)).limit(limit)
-    return [EventRecord.model_validate(dict(row)) for row in tx.rows(query)]
+    return [
+        EventRecord.model_validate(dict(row)) for row in tx.rows(_EVENTS[_by_tx(tx)], _range(after, upto, most=limit))
+    ]
 
 
 def known(tx: Tx, cursor: Cursor) -> bool:
@@ -91,7 +83,7 @@ def known(tx: Tx, cursor: Cursor) -> bool:
 
 def position(tx: Tx) -> Cursor:
     """Where the log ends now: a stream that goes on from here misses nothing that this transaction did not see."""
-    return _last(tx, events.c.tx < tx.hot.safe_tx(tx)) or Cursor()
+    return _first(tx, _END[_by_tx(tx)], {"safe": tx.hot.safe_tx(tx)} if _by_tx(tx) else {})
 
 
 def written(cursor: Cursor) -> str:
@@ -114,65 +106,114 @@ def read_cursor(text: str) -> Cursor | None:
 Fingerprints = dict[str, Sequence[Any]]
 
 
-def quick_marks(tx: Tx) -> Fingerprints:
-    """Of what people wait for: their commands and the log."""
-    waiting = sa.select(commands.c.id).where(sa.text("commands.status = 'pending'")).order_by(commands.c.id)
-    marks = sa.select(_ids(logs), _ids(commands), _sum(waiting.limit(LAST)))
-    row = tx.conn.execute(marks).one()
-    return {"logs": row[:1], "commands": row[1:]}
-
-
-def slow_marks(tx: Tx) -> Fingerprints:
-    """Of small tables that change all the time; once a second is often enough for a person."""
-    by_process = sa.select(workers.c.process_id, sa.func.max(workers.c.updated_at), sa.func.count())
-    now = tx.hot.database_now(tx)
-    alive = sa.select(processes.c.id, processes.c.heartbeat_at, processes.c.lease_until > now)
-    held = sa.select(sa.func.count()).where(sa.text("NOT permits.released")).select_from(permits).scalar_subquery()
-    granted = sa.select(sa.func.sum(limits.c.granted), sa.func.max(limits.c.updated_at), sa.func.count(), held)
-    tripped = sa.select(sa.func.max(breakers.c.updated_at), sa.func.sum(breakers.c.failures), sa.func.count())
-    versions = sa.select(sa.func.max(workflows.c.id), sa.func.max(workflows.c.updated_at))
-    applied = sa.select(sa.func.max(config_revisions.c.id), sa.func.max(config_revisions.c.applied_at))
-    rows = [
-        *tx.conn.execute(by_process.group_by(workers.c.process_id).order_by(workers.c.process_id)),
-        *tx.conn.execute(alive.order_by(processes.c.id)),
-    ]
-    return {
-        "workers": [tuple(row) for row in rows],
-        "limits": tuple(tx.conn.execute(granted).one()),
-        "breakers": tuple(tx.conn.execute(tripped).one()),
-        "workflows": tuple(tx.conn.execute(versions).one()),
-        "config": tuple(tx.conn.execute(applied).one()),
-    }
+def _sum(ids: sa.Select[tuple[Any]]) -> sa.ScalarSelect[Any]:
+    some = ids.subquery()
+    return sa.select(sa.func.sum(some.c.id)).scalar_subquery()
 
 
 def _ids(table: sa.Table) -> sa.ScalarSelect[Any]:
     return _sum(sa.select(table.c.id).order_by(table.c.id.desc()).limit(LAST))
 
 
-def _sum(ids: sa.Select[tuple[Any]]) -> sa.ScalarSelect[Any]:
-    some = ids.subquery()
-    return sa.select(sa.func.sum(some.c.id)).scalar_subquery()
+_WAITING = sa.select(commands.c.id).where(sa.text("commands.status = 'pending'")).order_by(commands.c.id).limit(LAST)
+_QUICK = sa.select(_ids(logs), _ids(commands), _sum(_WAITING))
+_WORKERS = (
+    sa.select(workers.c.process_id, sa.func.max(workers.c.updated_at), sa.func.count())
+    .group_by(workers.c.process_id)
+    .order_by(workers.c.process_id)
+)
+_PROCESSES = sa.select(processes.c.id, processes.c.heartbeat_at, processes.c.lease_until).order_by(processes.c.id)
+_PERMITS = sa.select(sa.func.count()).where(sa.text("NOT permits.released")).select_from(permits).scalar_subquery()
+
+
+def _of(column: sa.Column[Any], function: Any = sa.func.max) -> sa.ScalarSelect[Any]:
+    return sa.select(function(column)).scalar_subquery()
+
+
+_SLOW = sa.select(
+    _of(limits.c.granted, sa.func.sum), _of(limits.c.updated_at), _of(limits.c.name, sa.func.count), _PERMITS,
+    _of(breakers.c.updated_at), _of(breakers.c.failures, sa.func.sum), _of(breakers.c.name, sa.func.count),
+    _of(workflows.c.id), _of(workflows.c.updated_at),
+    _of(config_revisions.c.id), _of(config_revisions.c.applied_at),
+)  # fmt: skip
+
+
+def quick_marks(tx: Tx) -> Fingerprints:
+    """Of what people wait for: their commands and the log."""
+    row = tx.conn.execute(_QUICK).one()
+    return {"logs": row[:1], "commands": row[1:]}
+
+
+def slow_marks(tx: Tx) -> Fingerprints:
+    """Of small tables that change all the time; once a second is often enough for a person."""
+    now = tx.hot.database_now(tx)
+    seen = tx.conn.execute(_PROCESSES).all()
+    alive = [(row[0], row[1], row[2] > now) for row in seen]
+    row = tx.conn.execute(_SLOW).one()
+    return {
+        "workers": [*(tuple(each) for each in tx.conn.execute(_WORKERS)), *alive],
+        "limits": row[:4],
+        "breakers": row[4:7],
+        "workflows": row[7:9],
+        "config": row[9:],
+    }
 
 
 # --- the order of the log -------------------------------------------------------------------------
+
+# Statements are made once: SQLAlchemy takes longer over making one than SQLite over answering it. By whether events are
+# ordered by (tx, id), as on PostgreSQL.
 
 
 def _by_tx(tx: Tx) -> bool:
     return tx.conn.dialect.name == "postgresql"
 
 
-def _order(tx: Tx) -> tuple[sa.Column[int], ...]:
-    return (events.c.tx, events.c.id) if _by_tx(tx) else (events.c.id,)
+def _range(low: Cursor, high: Cursor, **more: int) -> dict[str, Any]:
+    return {"low_tx": low.tx, "low_id": low.id, "high_tx": high.tx, "high_id": high.id, **more}
 
 
-def _between(tx: Tx, low: Cursor, high: Cursor) -> tuple[sa.ColumnElement[bool], ...]:
-    if not _by_tx(tx):
-        return (events.c.id > low.id, events.c.id <= high.id)
+def _order(by_tx: bool) -> tuple[sa.Column[int], ...]:
+    return (events.c.tx, events.c.id) if by_tx else (events.c.id,)
+
+
+def _within(by_tx: bool) -> tuple[sa.ColumnElement[bool], ...]:
+    number = {name: sa.bindparam(name, type_=sa.BigInteger) for name in ("low_tx", "low_id", "high_tx", "high_id")}
+    if not by_tx:
+        return (events.c.id > number["low_id"], events.c.id <= number["high_id"])
     place = sa.tuple_(events.c.tx, events.c.id)
-    return (place > (low.tx, low.id), place <= (high.tx, high.id))
+    low, high = sa.tuple_(number["low_tx"], number["low_id"]), sa.tuple_(number["high_tx"], number["high_id"])
+    return (place > low, place <= high)
 
 
-def _last(tx: Tx, *where: sa.ColumnElement[bool]) -> Cursor | None:
-    newest_first = [column.desc() for column in _order(tx)]
-    row = tx.row(sa.select(events.c.tx, events.c.id).where(*where).order_by(*newest_first).limit(1))
-    return None if row is None else Cursor(row["tx"], row["id"])
+def _newest(by_tx: bool, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    newest_first = [column.desc() for column in _order(by_tx)]
+    return sa.select(events.c.tx, events.c.id).where(*where).order_by(*newest_first).limit(1)
+
+
+def _some(by_tx: bool) -> sa.Select[Any]:
+    query = sa.select(events.c.type, events.c.job_id).where(*_within(by_tx)).order_by(*_order(by_tx))
+    some = query.limit(sa.bindparam("most", type_=sa.Integer)).subquery()
+    return sa.select(some.c.type, some.c.job_id, sa.func.count()).group_by(some.c.type, some.c.job_id)
+
+
+def _all(by_tx: bool) -> sa.Select[Any]:
+    query = sa.select(events).where(*_within(by_tx)).order_by(*_order(by_tx))
+    return query.limit(sa.bindparam("most", type_=sa.Integer))
+
+
+def _touched(by_tx: bool) -> sa.Select[Any]:
+    about = events.c.item_id.in_(sa.bindparam("items", expanding=True))
+    return sa.select(events.c.item_id).where(about, *_within(by_tx)).distinct()
+
+
+_LAST = {by_tx: _newest(by_tx) for by_tx in (False, True)}
+_END = {False: _newest(False), True: _newest(True, events.c.tx < sa.bindparam("safe", type_=sa.BigInteger))}
+_KINDS = {by_tx: _some(by_tx) for by_tx in (False, True)}
+_EVENTS = {by_tx: _all(by_tx) for by_tx in (False, True)}
+_TOUCHED = {by_tx: _touched(by_tx) for by_tx in (False, True)}
+
+
+def _first(tx: Tx, query: sa.Select[Any], params: dict[str, Any] | None = None) -> Cursor:
+    row = tx.conn.execute(query, params or {}).first()
+    return Cursor() if row is None else Cursor(*row)

@@ -21,6 +21,7 @@ from dalsegno.web.console.routers import PAGES
 from dalsegno.web.door import Door
 from dalsegno.web.guard import Guard
 from dalsegno.web.live import Live
+from dalsegno.web.moments import Moments
 from dalsegno.web.origins import Origins
 from dalsegno.web.problems import DOCUMENTED, answer_with_problems, describe_problems
 from dalsegno.web.room import Room
@@ -51,6 +52,7 @@ def create_app(
     app.state.room = Room(store, current, read_only)
     app.state.door = Door(store, settings)
     app.state.live = Live(store, secrets, current.file)
+    app.state.moments = Moments(app.state.live)
     if (told := telemetry.start(settings)) is not None:
         app.add_middleware(telemetry.Traced, telemetry=told)
     origins = Origins(host or settings.console_host, settings.console_hosts)

@@ -147,12 +147,18 @@ class Live:
         self._looked_slowly = 0.0
         self._stale_since: float | None = None
         self._last_look = time.monotonic()
+        self._changes = 0
 
     # --- subscribers --------------------------------------------------------------------------
 
     @property
     def listening(self) -> int:
         return len(self._subscribers)
+
+    @property
+    def told(self) -> int | None:
+        """Counts what was told; None while nobody looks."""
+        return self._changes if self._task is not None and self._subscribers and self._stale_since is None else None
 
     @property
     def closed(self) -> bool:
@@ -329,6 +335,7 @@ class Live:
             self._due.pop(topic, None)
             self._told[topic] = now
             self._offer_topic(topic)
+        self._changes += bool(hard or ready or replaced or found.too_many)
         if len(self._told) > KEPT:
             self._told = {topic: at for topic, at in self._told.items() if now - at < 10}
         self._tell_events(look.events)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable, Hashable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
@@ -18,8 +19,10 @@ from dalsegno.web.console.frame import render, wanted, words_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
 from dalsegno.web.console.words import Words
+from dalsegno.web.moments import Moments
 from dalsegno.web.room import Here
 
+T = TypeVar("T")
 router = pages()
 
 LIVE = ("jobs", "items", "workers", "holds", "breakers", "limits", "exceptions", "config", "commands")
@@ -40,15 +43,24 @@ def dashboard(request: Request, here: Here, job: Annotated[int | None, Query(ge=
             board = read_dashboard(tx)
         keys = keys_of(tx, (w.item_id for pool in board.pools for w in pool.workers if w.item_id is not None))
         names = names_of(tx, (*keys.values(), *(line.item.key for line in board.exceptions)))
-        charts = read_charts(tx) if wanted(request, "charts") else None
-        return {"board": board, "keys": keys, "names": names, "charts": [] if charts is None else plots(words, charts)}
+        return {"board": board, "keys": keys, "names": names}
 
-    values = here.store.read(read)
-    numbers, storage = overview(here.store, here.settings) if wanted(request, "figures", "storage") else (None, None)
+    moments: Moments = request.app.state.moments
+    share = moments.share if "fragment" in request.query_params else _read_anew
+    values = share(("dashboard", job), lambda: here.store.read(read))
+    charts = share("charts", lambda: here.store.read(read_charts)) if wanted(request, "charts") else None
+    values = {**values, "charts": [] if charts is None else plots(words, charts)}
+    numbers, storage = None, None
+    if wanted(request, "figures", "storage"):
+        numbers, storage = share("overview", lambda: overview(here.store, here.settings))
     return render(
         request, here, "dashboard.html", page="dashboard", live=LIVE, told=telling(words), numbers=numbers,
         storage=storage, services=_under_way(values["board"]), **values,
     )  # fmt: skip
+
+
+def _read_anew(_: Hashable, read: Callable[[], T]) -> T:
+    return read()
 
 
 def _under_way(board: Dashboard) -> list[str]:
