@@ -85,6 +85,22 @@ def test_an_open_address_needs_to_be_asked_for(process: Start, sqlite_url: str) 
     ) is None  # fmt: skip
 
 
+def test_with_a_password_any_address_may_be_listened_on(process: Start, sqlite_url: str) -> None:
+    words = ("serve", "--host", "0.0.0.0", "--port", 0, "--read-only")
+    serving = process(*words, DATABASE_URL=sqlite_url, CONSOLE_PASSWORD="da capo al fine")
+    serving.wait_for("The console is at http://")
+    found = re.search(r"The console is at http://.*:(\d+)\n", serving.out)
+    assert found is not None
+    url = f"http://127.0.0.1:{found[1]}"
+    assert httpx.get(f"{url}/healthz").status_code == 200
+    assert httpx.get(f"{url}/api/jobs").status_code == 401
+    known = ("wall", "da capo al fine")
+    assert httpx.get(f"{url}/api/jobs", auth=known, timeout=30).json()["jobs"] == []
+    refused = httpx.post(f"{url}/api/jobs", json={"template": "full"}, auth=known)
+    assert (refused.status_code, refused.json()["code"]) == (403, "read_only")
+    assert "da capo" not in serving.out + serving.err
+
+
 def test_beside_another_engine_the_console_works_with_it_and_takes_its_place(process: Start, sqlite_url: str) -> None:
     first = process("serve", "--port", 0, DATABASE_URL=sqlite_url)
     wait_until(lambda: httpx.get(f"{address(first)}/api/workers").json()["processes"], "the engine to be there")
