@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -50,6 +51,18 @@ def preview(tx: Tx, action: Action, query: Query, *, among: Grammar = ITEMS) -> 
     eligible = sum(count for state, count in counts.items() if state in ACTIONS[action])
     refused = {state: count for state, count in sorted(counts.items()) if count and state not in ACTIONS[action]}
     return Preview(action, str(query), eligible, refused, more, _names(tx, query, action, among) if eligible else [])
+
+
+def preview_of(tx: Tx, action: Action, ids: Sequence[int]) -> Preview:
+    """The same for items that were named one by one."""
+    canceling = _canceling(tx)
+    columns = (items.c.id, items.c.key, items.c.job_id, items.c.status)
+    rows = tx.rows(sa.select(*columns).where(items.c.id.in_(ids)).order_by(items.c.id.desc()))
+    told = {row["id"]: "being_canceled" if row["job_id"] in canceling else str(row["status"]) for row in rows}
+    counts = Counter(told.values())
+    eligible = [row["key"] for row in rows if told[row["id"]] in ACTIONS[action]]
+    refused = {state: count for state, count in sorted(counts.items()) if state not in ACTIONS[action]}
+    return Preview(action, "", len(eligible), refused, False, eligible[:NAMES])
 
 
 def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int, *, among: Grammar = ITEMS) -> Found:

@@ -22,6 +22,7 @@ from dalsegno.insight.explain.asked import (
     explain_node,
     explain_service,
     explain_stage,
+    subject_of,
 )
 from dalsegno.insight.explain.gate import GATES, Explanation, Gate, times_of
 from dalsegno.insight.explain.words import when
@@ -37,6 +38,7 @@ __all__ = [
     "explain_node",
     "explain_service",
     "explain_stage",
+    "subject_of",
     "times_of",
     "when",
 ]

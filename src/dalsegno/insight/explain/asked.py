@@ -27,6 +27,19 @@ def explain(tx: Tx, what: str, target: str) -> Explanation:
     return ASKED[what](tx, target)
 
 
+def subject_of(tx: Tx, found: Explanation) -> dict[str, int]:
+    """Its job and its item by number, as far as it has them: what a button that opens a gate is about."""
+    match found.what:
+        case "job":
+            return {"job_id": int(found.id)}
+        case "stage":
+            return {"job_id": Facts(tx).stage(int(found.id)).job_id}
+        case "item":
+            return {"job_id": Facts(tx).item(int(found.id)).job_id, "item_id": int(found.id)}
+        case _:
+            return {}
+
+
 def explain_job(tx: Tx, job_id: int) -> Explanation:
     facts = Facts(tx)
     job, all_stages = facts.job(job_id), facts.stages(job_id)

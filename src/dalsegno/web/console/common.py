@@ -6,10 +6,11 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dalsegno.engine.holds import EVERYTHING, hold, release
-from dalsegno.insight.explain import explain
+from dalsegno.insight.explain import explain, subject_of
 from dalsegno.web.console.acting import Form, acted, field, local
 from dalsegno.web.console.frame import THEMES, render, words_of
-from dalsegno.web.console.i18n import COOKIE, LANGUAGES
+from dalsegno.web.console.gates import gating
+from dalsegno.web.console.i18n import COOKIE, LANGUAGES, language_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.room import Here, Who
 
@@ -57,4 +58,7 @@ def resume_everything(request: Request, here: Here, who: Who, form: Form) -> Res
 @router.get("/explain/{what}/{target:path}")
 def explanation(request: Request, here: Here, what: str, target: str) -> HTMLResponse:
     found = here.store.read(lambda tx: explain(tx, what, target))
-    return render(request, here, "explain.html", page="", found=found)
+    language = language_of(request, here.settings)
+    about = here.store.read(lambda tx: subject_of(tx, found))
+    gates = gating(words_of(request, here), language, **about)
+    return render(request, here, "explain.html", page="", found=found, gates=gates)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -58,7 +58,10 @@ class Frame:
 
     @cached_property
     def here(self) -> str:
-        """Where the reader is, for forms and links that come back."""
+        """Where the reader is, for forms and links that come back: of what lies in a drawer, the page under it."""
+        under = urlsplit(self._request.headers.get("referer", ""))
+        if "fragment" in self._request.query_params and under.netloc == self._request.url.netloc:
+            return f"{under.path}?{under.query}" if under.query else under.path
         return self.with_()
 
     def with_(self, **changes: Any) -> str:

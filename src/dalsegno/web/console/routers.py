@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dalsegno.web.console import (
     audit,
+    bulk,
     common,
     config,
     dashboard,
     exceptions,
+    item,
     job,
     job_acts,
     jobs,
@@ -15,12 +17,14 @@ from dalsegno.web.console import (
     logs,
     playlists,
     revisions,
+    songs,
     system,
     workflows,
 )
 
 PAGES = (
-    common.router, dashboard.router, playlists.router, jobs.router, job.router, job_acts.router,
+    common.router, dashboard.router, playlists.router, songs.router, bulk.router, item.router,
+    jobs.router, job.router, job_acts.router,
     exceptions.router, logs.router, audit.router, workflows.router, limits.router, system.router,
     config.router, revisions.router,
 )  # fmt: skip

@@ -1,0 +1,233 @@
+"""Gates in the reader's language, each closed one with the button that opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dalsegno.insight.explain.gate import Explanation, Gate
+from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.words import Words, number
+
+OPEN = {
+    "finished": N_("It is not finished."),
+    "cancel": N_("Its job is not being canceled."),
+    "all_held": N_("Not everything is held."),
+    "lane_held": N_("Its lane is not held."),
+    "scheduled": N_("It is not scheduled for later."),
+    "lane_turn": N_("Its job was admitted to its lane."),
+    "job_paused": N_("Its job is not paused."),
+    "depends": N_("What its stage depends on has begun or is done."),
+    "planned": N_("The items of its stage are listed."),
+    "stage_paused": N_("Its stage is not paused by itself."),
+    "stage_stopped": N_("No failure has closed its stage."),
+    "alive": N_("A process is alive."),
+    "service_held": N_("Its service is not held."),
+    "offered": N_("A live process offers its service."),
+    "breaker": N_("The breaker of its service lets calls through."),
+    "limit": N_("The limit of its service has room."),
+    "node_limit": N_("The limit of its node has room."),
+    "interrupted": N_("It is not interrupted."),
+    "due": N_("It is due."),
+    "waits": N_("It waits for no limit or breaker."),
+    "order": N_("It is next in line."),
+    "empty": N_("There is something to do."),
+    "claimed": N_("A process has taken it."),
+    "running": N_("It runs now."),
+    "work": N_("There is something to do."),
+}
+SHUT = {
+    "cancel": N_("its job is being canceled"),
+    "all_held": N_("everything is held"),
+    "lane_held": N_("lane %(lane)s is held"),
+    "scheduled": N_("its job is scheduled for later"),
+    "stage_paused": N_("stage %(stage)s is paused: %(why)s"),
+    "stage_stopped": N_("a failure stopped stage %(stage)s"),
+    "planned": N_("its items are not listed yet"),
+    "alive": N_("its node has no live process"),
+    "service_held": N_("its service is held"),
+    "offered": N_("no live process offers %(service)s"),
+    "breaker": N_("calls to %(name)s are stopped"),
+    "interrupted": N_("it was interrupted: %(error)s"),
+    "empty": N_("nothing is left to do"),
+    "work": N_("nothing is ready for it"),
+}
+TITLES = {
+    "finished": N_("End"),
+    "cancel": N_("Cancel"),
+    "all_held": N_("Hold on everything"),
+    "lane_held": N_("Hold on the lane"),
+    "scheduled": N_("Schedule"),
+    "lane_turn": N_("Turn in the lane"),
+    "job_paused": N_("Pause of the job"),
+    "depends": N_("Stages before it"),
+    "planned": N_("List of items"),
+    "stage_paused": N_("Pause of the stage"),
+    "stage_stopped": N_("Stop at a failure"),
+    "alive": N_("Live process"),
+    "service_held": N_("Hold on the service"),
+    "offered": N_("Workers"),
+    "breaker": N_("Breaker"),
+    "limit": N_("Limit"),
+    "node_limit": N_("Limit of the node"),
+    "interrupted": N_("Interruption"),
+    "due": N_("Due time"),
+    "waits": N_("Line"),
+    "order": N_("Order"),
+    "empty": N_("Work"),
+    "claimed": N_("Claim"),
+    "running": N_("Run"),
+    "work": N_("Work"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What opens a gate: a form (`post`) or a place to go."""
+
+    says: str
+    path: str
+    post: bool = True
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def brief(words: Words, gate: Gate) -> str:
+    """Why, in the few words that a row has room for."""
+    data: dict[str, Any] = {"lane": "", "stage": "", "service": "", "name": "", "why": "", "error": "", **gate.data}
+    stage = words.stage(str(data["stage"]))
+    match gate.code:
+        case "finished":
+            return str(data["error"] or words.word(str(data.get("status", "completed"))))
+        case "lane_turn" if data.get("reason") == "full":
+            active = data.get("active") or []
+            said = words.text("job %(id)s is before it", id=active[0]) if active else ""
+            return said or words.text("other jobs are before it")
+        case "lane_turn" if data.get("reason") == "no_engine":
+            return words.text("no engine is at work")
+        case "lane_turn":
+            return words.text("its job is about to start")
+        case "job_paused" if data.get("reason") == "draining":
+            return words.text("job %(id)s is pausing: %(why)s", id=data["job"], why=data["why"] or "–")
+        case "job_paused":
+            return words.text("job %(id)s is paused: %(why)s", id=data.get("job", ""), why=data["why"] or "–")
+        case "depends" if data.get("reason") == "stages":
+            names = ", ".join(words.stage(each["key"]) for each in data["waits_for"])
+            return words.text("waits for stage %(names)s", names=names)
+        case "depends":
+            return words.text("its stage is about to open")
+        case "limit" | "node_limit":
+            return _limit(words, data)
+        case "waits" if data.get("cause") == "breaker":
+            return words.text("calls to %(name)s are stopped", name=_subject(data["name"]))
+        case "waits" if data.get("cause"):
+            return _limit(words, {"name": data["name"], **(data.get("cause_data") or {})})
+        case "waits":
+            return words.text("in line for %(name)s; its turn has come", name=_subject(data["name"]))
+        case "due" if data.get("reason") == "backoff":
+            return words.text("waits after failed attempt %(n)s", n=data.get("attempt", ""))
+        case "due":
+            return words.text("was asked to wait")
+        case "order" if data.get("before"):
+            before = int(data["before"])
+            return words.plural("%(n)s item comes first", "%(n)s items come first", before)
+        case "order":
+            return words.text("next in line")
+        case "claimed":
+            return words.text("taken by a process that has not begun it yet")
+        case code if code in SHUT:
+            data |= {"stage": stage, "service": words.stage(str(data["service"])), "name": _subject(data["name"])}
+            return words.text(SHUT[code], **{**data, "error": data["error"] or "–", "why": data["why"] or "–"})
+    return gate.says
+
+
+def _limit(words: Words, data: Mapping[str, Any]) -> str:
+    name = _subject(str(data["name"]))
+    if data.get("reason") == "rate":
+        return words.text("%(name)s rate limit", name=name)
+    if data.get("concurrent") == 0:
+        return words.text("the limit of %(name)s is 0", name=name)
+    return words.text(
+        "%(name)s: %(n)s calls at once are all it takes", name=name, n=number(data.get("concurrent") or 0)
+    )
+
+
+def _subject(name: str) -> str:
+    """`qq` of `source:qq`."""
+    return name.partition(":")[2] or name
+
+
+def says(words: Words, gate: Gate, language: str) -> str:
+    """In full. What the gate itself says is English and knows most."""
+    if language == "en":
+        return gate.says
+    if gate.state == "open":
+        return words.text(OPEN[gate.code]) if gate.code in OPEN else gate.says
+    return words.text("%(why)s.", why=brief(words, gate))
+
+
+def answer(words: Words, found: Explanation, language: str) -> str:
+    if language == "en":
+        return found.answer
+    gate = found.first_closed or next((each for each in found.gates if each.code == "running"), found.gates[-1])
+    return says(words, gate, language)
+
+
+def fixes(words: Words, gate: Gate, *, job_id: int | None = None, item_id: int | None = None) -> list[Fix]:
+    """What an operator can press. Some gates open by themselves, or where no console reaches."""
+    data = gate.data
+    if gate.state == "open":
+        return []
+    resume = words.text("Resume")
+    match gate.code:
+        case "all_held":
+            return [Fix(words.text("Resume all"), "/resume")]
+        case "service_held":
+            return [Fix(resume, "/resume", fields={"name": str(data["hold"])})]
+        case "lane_held":
+            return [Fix(resume, "/resume", fields={"name": f"lane:{data['lane']}"})]
+        case "job_paused":
+            return [Fix(resume, f"/jobs/{data['job']}/resume")]
+        case "stage_paused" if job_id is not None:
+            return [Fix(resume, f"/jobs/{job_id}/resume", fields={"stage": str(data["stage"])})]
+        case "interrupted" if job_id is not None:
+            return [Fix(words.text("Resume the job"), f"/jobs/{job_id}/resume"), *_retry(words, item_id)]
+        case "stage_stopped" if data.get("failed_item"):
+            return _retry(words, data["failed_item"])
+        case "finished" if data.get("status") == "failed":
+            return _retry(words, item_id)
+        case "finished" if data.get("status") in ("succeeded", "skipped") and item_id is not None:
+            return [Fix(words.text("Force-retry …"), f"/items/{item_id}/force", post=False)]
+        case "finished" if data.get("failed_item"):
+            return _retry(words, data["failed_item"])
+        case "breaker":
+            return _breaker(words, str(data["name"]))
+        case "waits" if data.get("cause") == "breaker":
+            return _breaker(words, str(data["name"]))
+        case "limit" | "node_limit" | "waits":
+            return [Fix(words.text("Change the limit"), "/limits", post=False)]
+        case "lane_turn" if data.get("reason") == "full":
+            return [Fix(words.text("Change the order of jobs"), "/jobs?view=queued", post=False)]
+    return []
+
+
+def _retry(words: Words, item_id: int | None) -> list[Fix]:
+    return [] if item_id is None else [Fix(words.text("Retry"), f"/items/{item_id}/retry")]
+
+
+def _breaker(words: Words, name: str) -> list[Fix]:
+    return [
+        Fix(words.text("Try one call now"), "/limits/breakers/probe", fields={"name": name}),
+        Fix(words.text("Close it"), "/limits/breakers/reset", fields={"name": name}),
+    ]
+
+
+def gating(words: Words, language: str, **about: Any) -> dict[str, Callable[..., Any]]:
+    """For templates: `gates.says(gate)`, `gates.fixes(gate)`."""
+    return {
+        "title": lambda gate: words.text(TITLES[gate.code]) if gate.code in TITLES else gate.code,
+        "brief": lambda gate: brief(words, gate),
+        "says": lambda gate: says(words, gate, language),
+        "answer": lambda found: answer(words, found, language),
+        "fixes": lambda gate, **more: fixes(words, gate, **{**about, **more}),
+    }
