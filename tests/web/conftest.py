@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 from playwright.sync_api import Browser, sync_playwright
 
 from dalsegno import Engine, Store
+from dalsegno.catalog.find import matching
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import Service, service
 from dalsegno.model.outcome import Fail
@@ -120,7 +122,7 @@ class Songs:
 def songs(store: Store) -> Iterator[Songs]:
     """With an engine that runs them."""
     made = Songs()
-    with Engine(store, made.open, SWIFT):
+    with Engine(store, made.open, replace(SWIFT, find=matching)):
         try:
             yield made
         finally:
