@@ -100,7 +100,7 @@ def parsed(text: str) -> Document:
     marked = text.startswith(BOM)
     rest = text.removeprefix(BOM)
     parts, at, line = [], 0, 1
-    for binding in parse_stream(StringIO(rest, newline="")):
+    for binding in parse_stream(StringIO(text, newline="")):
         piece = binding.original.string
         blank = len(piece) - len(piece.lstrip())
         begins = line + _lines(piece[:blank])
@@ -111,13 +111,20 @@ def parsed(text: str) -> Document:
         elif binding.key is None:
             part = Part(piece, begins, "comment")
         else:
-            value = LINE_END.sub("\n", binding.value or "")
-            part = Part(piece, begins, "entry", binding.key.upper(), value, _place(piece))
+            part = Part(piece, begins, "entry", binding.key.upper(), _read(piece, binding.value or ""), _place(piece))
         parts.append(part)
         at += len(piece)
         # A broken line leaves half of its \r\n to the next piece.
         line += _lines(piece) - (piece.endswith("\r") and rest[at : at + 1] == "\n")
     return Document(tuple(parts), marked)
+
+
+def _read(piece: str, value: str) -> str:
+    """A value over several lines reads the same whatever ends them."""
+    if "\r" not in piece.rstrip():
+        return value
+    (again, *_) = parse_stream(StringIO(LINE_END.sub("\n", piece)))
+    return again.value or ""
 
 
 def _lines(text: str) -> int:

@@ -22,6 +22,7 @@ PROGRAMS = "EXTERNAL_SOURCES"
 ASSIGNED = re.compile(r"(\s*#*\s*(?:export\s+)?'?([A-Za-z_]\w*)'?[^\S\r\n]*=[^\S\r\n]*)([^\r\n]*)")
 """Something like an entry in a comment or a broken line."""
 SIGNED_IN = re.compile(r"([\w+]+://[^\s:/@]*:)[^\s@]+@")
+BREAK = re.compile(r"([\r\n]+)")
 SHORTEST = 4
 """Shorter secrets are not looked for in free text: they would be found in half of all words."""
 BETWEEN = re.compile(r",(?=\s*[\w+]+://|[^@,]*(?:,|$))")
@@ -110,7 +111,8 @@ def _free_text(text: str, own: Sequence[str], *, whole: bool = False) -> str:
     if found is not None and found[3]:
         value = found[3].strip("'\"")
         text = text[: found.start(3)] + mask_value(found[2].upper(), value) + text[found.end(3) :]
-    return masked(SECRET_QUERY.sub(rf"\1{MASK}", SIGNED_IN.sub(rf"\1{MASK}@", text)), own)
+    lines = (SECRET_QUERY.sub(rf"\1{MASK}", SIGNED_IN.sub(rf"\1{MASK}@", line)) for line in BREAK.split(text))
+    return masked("".join(lines), own)
 
 
 # --- and back -------------------------------------------------------------------------------------
