@@ -18,7 +18,7 @@ from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
 from dalsegno.web.api.models import Body, Command, Name
 from dalsegno.web.api.parameters import Q
-from dalsegno.web.room import Here, Room, Who
+from dalsegno.web.room import Here, Room, Who, asker
 
 router = APIRouter(tags=["items"])
 
@@ -80,7 +80,7 @@ def bulk_preview(here: Here, asked: Many) -> Previewed:
 @router.post("/bulk", status_code=202, responses={**ACCEPTED, **refusals(NotFound, QueryInvalid, InputInvalid)})
 def bulk(here: Here, who: Who, response: Response, asked: Bulk) -> Command:
     """Do it, bit by bit. `progress` of the command says how far it is; `POST /api/commands/{id}/stop` ends it."""
-    by = asked.requested_by or who
+    by = asker(asked.requested_by, who)
     if asked.items is not None:
         payload: dict[str, object] = {"items": asked.items}
         return told(response, ask(here.store, KINDS[asked.action], asked.job, payload, by))

@@ -15,7 +15,7 @@ from dalsegno.web.api.asking import ACCEPTED, refusals, told
 from dalsegno.web.api.bulk import started
 from dalsegno.web.api.models import Asked, Command
 from dalsegno.web.api.parameters import Cursor, Limit, Q, Word
-from dalsegno.web.room import Here, Who
+from dalsegno.web.room import Here, Who, asker
 
 router = APIRouter(tags=["exceptions"])
 
@@ -46,5 +46,5 @@ def retry_exception(
 ) -> Command:
     """Try every item again that failed with it."""
     line = here.store.read(lambda tx: get_group(tx, fingerprint))
-    by = (asked and asked.requested_by) or who
+    by = asker(asked.requested_by if asked else None, who)
     return told(response, started(here, "retry", parse(line.query, ITEMS), by))

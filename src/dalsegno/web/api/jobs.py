@@ -140,7 +140,7 @@ def retry_job(
     here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Asked | None, Body()] = None
 ) -> Command:
     """Try every item of it again that failed, and nothing else. A finished job goes on for them."""
-    return told(response, retry_failed(here, job_id, (asked and asked.requested_by) or who))
+    return told(response, retry_failed(here, job_id, asker(asked.requested_by if asked else None, who)))
 
 
 @router.get("/jobs/{job_id}/items", responses=refusals(NotFound, QueryInvalid, InputInvalid))
