@@ -46,7 +46,8 @@ VIEWS = {
     "all": (),
 }
 """The tabs, and the states each is about."""
-FACETS = ("state", "stage", "source", "playlist", "group")
+LONGEST = 64
+"""Characters of a chip."""
 
 
 @router.get("/songs")
@@ -131,11 +132,15 @@ def _chips(words: Words, query: Query, facets: dict[str, list[Facet]]) -> Callab
     }
 
     def row(frame: Frame, key: str) -> list[Chip]:
-        own = {facet.value: facet.label for facet in facets.get(key, ()) if facet.label}
+        own = {facet.value: _shortened(facet.label) for facet in facets.get(key, ()) if facet.label}
         label = labels.get(key, lambda value: own.get(value, value))
         return chips(frame, query, key, _pairs(facets.get(key, ())), label)
 
     return row
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= LONGEST else f"{label[: LONGEST - 1].rstrip()}…"
 
 
 def _pairs(facets: Iterable[Facet]) -> Iterable[tuple[str, int]]:
