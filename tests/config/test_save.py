@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -262,7 +263,7 @@ def test_where_the_revision_cannot_be_kept_the_file_is_put_back(store: Store, ke
     one = sa.Index("one_a_file", config_revisions.c.file_path, unique=True)
     try:
         store.write("test", lambda tx: one.create(tx.conn))
-        with pytest.raises(sa.exc.IntegrityError):
+        with pytest.raises((sa.exc.IntegrityError, psycopg.errors.UniqueViolation)):
             changed(store, kept, "/mnt/music", "/mnt/x")
     finally:
         config_revisions.indexes.remove(one)

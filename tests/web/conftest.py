@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from dalsegno import Engine, Store
 from dalsegno.catalog.find import matching
+from dalsegno.config.current import Current
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import Service, service
 from dalsegno.model.outcome import Fail
@@ -69,11 +71,12 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def consoles(plain: None) -> Iterator[Callable[..., Desk]]:
-    """`consoles(store, key=value…)`: a console with these settings."""
+    """`consoles(store, key=value…)`: a console with these settings, or with those of `env_file`."""
     with ExitStack() as stack:
 
-        def make(store: Store, host: str = "127.0.0.1", **settings: Any) -> Desk:
-            app = create_app(store, Settings(_env_file=None, **settings), host=host)
+        def make(store: Store, host: str = "127.0.0.1", env_file: Path | None = None, **settings: Any) -> Desk:
+            given = Settings(_env_file=None, **settings) if env_file is None else Current.of(env_file)
+            app = create_app(store, given, host=host)
             listening = stack.enter_context(bind("127.0.0.1", 0))
             desk = Desk(store, stack.enter_context(ConsoleServer(app, listening)).url, app)
             stack.enter_context(desk.http)
