@@ -44,7 +44,8 @@ def test_no_page_breaks_the_policy_or_throws(
     said: list[str] = []
 
     def hear(message: ConsoleMessage) -> None:
-        if message.type == "error" and "404" not in message.text:
+        # What is plain text names no icon, and the browser looks for one by itself.
+        if message.type == "error" and not message.location["url"].endswith("/favicon.ico"):
             said.append(f"{page.url}: {message.text}")
 
     page.on("console", hear)
@@ -60,11 +61,12 @@ def test_no_page_breaks_the_policy_or_throws(
         answer: Any = page.goto(waiting.pop(0), wait_until="load")
         visited += 1
         shown.append(page.url)
-        assert answer.status < 500, page.url
+        assert answer.status < 400, page.url
         links = page.eval_on_selector_all("a[href]", "found => found.map((each) => each.href)")
         for link in links:
-            ours = link.startswith(desk.url) and not urlsplit(link).path.startswith(("/api/", "/static/"))
-            if ours and shape(link) not in seen:
+            path = urlsplit(link).path
+            ours = link.startswith(desk.url) and not path.startswith(("/api/", "/static/"))
+            if ours and "." not in path and shape(link) not in seen:
                 seen.add(shape(link))
                 waiting.append(link)
     context.close()
