@@ -18,6 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno import open_store
+from dalsegno.catalog.schema import metadata
 from dalsegno.engine.grouping import fingerprint, template_of
 from dalsegno.store.schema import COUNTERS, error_groups, error_hours, events, items, jobs, logs, stages
 from dalsegno.store.store import Store, Tx
@@ -52,7 +53,7 @@ def make(store: Store, *, item_count: int, song_count: int, event_count: int, lo
     timed("events", lambda: _events(store, event_count))
     timed("logs", lambda: _logs(store, log_count))
     if store.shared:
-        timed("analyze", lambda: _analyze(store))
+        timed("analyze", lambda: store.write("make", _settle_down))
 
 
 def timed(what: str, work: Any) -> None:
@@ -103,10 +104,6 @@ def _jobs(tx: Tx, count: int, size: int) -> None:
     tx.conn.execute(stages.insert(), [
         {**row, "id": first_stage + n, "job_id": first_job + n, "order_seq": first_job + n} for n in range(1, count + 1)
     ])  # fmt: skip
-    if tx.conn.dialect.name == "postgresql":
-        for table in (jobs, stages):
-            sequence = sa.func.pg_get_serial_sequence(table.name, "id")
-            tx.conn.execute(sa.select(sa.func.setval(sequence, sa.func.max(table.c.id))))
 
 
 def _status(number: Any) -> Any:
@@ -185,9 +182,14 @@ def _some_logs(tx: Tx, start: int, count: int, have: int) -> None:
     ))  # fmt: skip
 
 
-def _analyze(store: Store) -> None:
-    """As the server itself does after a while."""
-    store.write("make", lambda tx: tx.conn.execute(sa.text("ANALYZE")))
+def _settle_down(tx: Tx) -> None:
+    """PostgreSQL: numbers go on after those that were given by hand, and statistics are what they will be soon."""
+    for table in metadata.sorted_tables:
+        if "id" in table.primary_key.columns and table.name not in ("events", "logs", "items"):
+            sequence = sa.func.pg_get_serial_sequence(table.name, "id")
+            highest = sa.select(sa.func.setval(sequence, sa.func.max(table.c.id))).having(sa.func.count() > 0)
+            tx.conn.execute(highest)
+    tx.conn.execute(sa.text("ANALYZE"))
 
 
 def _max(tx: Tx, column: Any) -> int:

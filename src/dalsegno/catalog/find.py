@@ -20,6 +20,7 @@ from dalsegno.store.store import Tx
 _SONG, _PLAYLIST, _POOL = (number_in(kind, items.c.key) for kind in ("song", "playlist", "pool"))
 
 
+SAMPLE = 300
 _ALL = (COLLECT, SYNC, DOWNLOAD, UPLOAD)
 
 
@@ -45,12 +46,17 @@ def _called(value: Value) -> sa.Select[Any]:
 
 
 def _in_playlist(value: Value, _now: datetime) -> Condition:
-    within = sa.exists().where(
+    within = sa.select(playlist_songs.c.song_id).where(
         playlist_songs.c.playlist_id.in_(_called(value)),
         playlist_songs.c.song_id == _SONG,
         playlist_songs.c.removed_at.is_(None),
     )
-    return sa.or_(_PLAYLIST.in_(_called(value)), within)
+    return sa.or_(_PLAYLIST.in_(_called(value)), _there(within))
+
+
+def _there(found: sa.Select[Any]) -> Condition:
+    """There is one. As EXISTS, PostgreSQL may read the whole table once instead of one row by its key."""
+    return found.limit(1).scalar_subquery().is_not(None)
 
 
 def _of_playlist(value: Value) -> Any:
@@ -67,9 +73,10 @@ def _song(value: Value) -> str:
 
 
 def _titled(text: str) -> Condition:
-    song = sa.exists().where(songs.c.id == _SONG, containing(songs.c.title, songs.c.artist, songs.c.album)(text))
-    playlist = sa.exists().where(playlists.c.id == _PLAYLIST, containing(playlists.c.name)(text))
-    return sa.or_(song, playlist)
+    titled = containing(songs.c.title, songs.c.artist, songs.c.album)(text)
+    song = sa.select(songs.c.id).where(songs.c.id == _SONG, titled)
+    playlist = sa.select(playlists.c.id).where(playlists.c.id == _PLAYLIST, containing(playlists.c.name)(text))
+    return sa.or_(_there(song), _there(playlist))
 
 
 def _is_song(value: Value, _now: datetime) -> Condition:
@@ -90,7 +97,7 @@ def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int)
 
 
 def source_facet(tx: Tx, query: Query) -> list[Facet]:
-    """The sources of the first thousand that a query finds."""
+    """The sources of the first few hundred that a query finds."""
     columns = sa.select(items.c.stage_id, items.c.seq, SOURCE.label("source"))
-    rows, more = some_items(tx, query.without("source"), columns, ITEMS)
+    rows, more = some_items(tx, query.without("source"), columns, ITEMS, cap=SAMPLE)
     return counted((row["source"] for row in rows), more)

@@ -14,7 +14,7 @@ from dalsegno.engine.bulk import ACTIONS, Found
 from dalsegno.insight.finding import ITEMS, Selection, select_items, walk_items
 from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.query import Query, parse
-from dalsegno.insight.walk import TEXT_SECONDS, Budget, cursor_of, place_of
+from dalsegno.insight.walk import TEXT_SECONDS, begin, cursor_of, place_of
 from dalsegno.store.schema import items, jobs, stages
 from dalsegno.store.store import Tx
 
@@ -69,7 +69,7 @@ def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int,
     """What a command about many items goes on with: an engine's `Finder`."""
     chosen = select_items(tx, parse(text, among), among=among, now=as_of)
     columns = sa.select(items.c.id, items.c.stage_id, items.c.seq)
-    after, budget = place_of(cursor, 2), Budget(TEXT_SECONDS)
+    after, budget = place_of(cursor, 2), begin(tx, TEXT_SECONDS)
     found = walk_items(tx, chosen, columns, after=after, limit=limit, budget=budget)
     onward = cursor_of(found.place) if found.more and found.place else None
     return Found([row["id"] for row in found.rows], onward)
@@ -90,7 +90,7 @@ def _by_counters(tx: Tx, chosen: Selection) -> Counter[str]:
 
 def _one_by_one(tx: Tx, chosen: Selection, canceling: set[int]) -> tuple[Counter[str], bool]:
     columns = sa.select(items.c.stage_id, items.c.seq, items.c.job_id, items.c.status)
-    found = walk_items(tx, chosen, columns, after=None, limit=CAP + 1, budget=Budget(TEXT_SECONDS))
+    found = walk_items(tx, chosen, columns, after=None, limit=CAP + 1, budget=begin(tx, TEXT_SECONDS))
     rows = found.rows[:CAP]
     told = ("being_canceled" if row["job_id"] in canceling else str(row["status"]) for row in rows)
     return Counter(told), found.more or len(found.rows) > CAP
@@ -101,5 +101,5 @@ def _names(tx: Tx, query: Query, action: Action, among: Grammar) -> list[str]:
     asked = Query((*query.terms, *Query().with_("state", *sorted(ACTIONS[action])).terms))
     chosen = select_items(tx, asked, among=among)
     columns = sa.select(items.c.stage_id, items.c.seq, items.c.key)
-    found = walk_items(tx, chosen, columns, after=None, limit=NAMES, budget=Budget(TEXT_SECONDS))
+    found = walk_items(tx, chosen, columns, after=None, limit=NAMES, budget=begin(tx, TEXT_SECONDS))
     return [row["key"] for row in found.rows]

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from dalsegno.errors import NotFound
 from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.query import Query, only
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Walk, page_of, place_of, walk
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
 from dalsegno.model.records import CommandRecord
 from dalsegno.model.states import CommandStatus
 from dalsegno.store.schema import COMMANDS as KINDS
@@ -33,7 +33,7 @@ def find_commands(
     job = only(query, "job")
     along = [] if job is None else [commands.c.job_id == int(job)]
     path = Walk(sa.select(commands), (commands.c.id,), along, among.where(query, tx.now))
-    budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
+    budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
     lines = [CommandRecord.model_validate(dict(row)) for row in found.rows]
     return page_of(lines, found, limit, lambda line: (line.id,))

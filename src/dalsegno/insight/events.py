@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, moment, number, word
 from dalsegno.insight.query import Query, only
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Place, Walk, page_of, place_of, walk
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Place, Walk, begin, page_of, place_of, walk
 from dalsegno.insight.walk import Page as Found
 from dalsegno.model.records import EventRecord
 from dalsegno.model.states import JOB_FINISHED, Level
@@ -74,7 +74,7 @@ def find_events(
             return Found([], None)
         bounds = found_between
     path = Walk(sa.select(events), order, along, among.where(query, tx.now), first=bounds[0], last=bounds[1])
-    budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
+    budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, len(order)), limit=limit + 1, budget=budget)
     lines = [EventRecord.model_validate(dict(row)) for row in found.rows]
     return page_of(lines, found, limit, lambda e: (e.tx, e.id) if len(order) == 2 else (e.id,))

@@ -15,7 +15,7 @@ from dalsegno.insight.finding import ITEMS, select_items, walk_items
 from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.groups import find_groups
 from dalsegno.insight.query import Query
-from dalsegno.insight.walk import SECONDS, Budget
+from dalsegno.insight.walk import SECONDS, begin
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.schema import items, stages
 from dalsegno.store.store import Tx
@@ -71,11 +71,13 @@ def item_facets(tx: Tx, query: Query, *, among: Grammar = ITEMS) -> Facets:
     )
 
 
-def some_items(tx: Tx, query: Query, columns: sa.Select[Any], among: Grammar) -> tuple[list[sa.RowMapping], bool]:
+def some_items(
+    tx: Tx, query: Query, columns: sa.Select[Any], among: Grammar, cap: int = CAP
+) -> tuple[list[sa.RowMapping], bool]:
     """The first that a query finds, and whether there are more."""
     chosen = select_items(tx, query, among=among)
-    found = walk_items(tx, chosen, columns, after=None, limit=CAP + 1, budget=Budget(SECONDS))
-    return found.rows[:CAP], found.more or len(found.rows) > CAP
+    found = walk_items(tx, chosen, columns, after=None, limit=cap + 1, budget=begin(tx, SECONDS / 2))
+    return found.rows[:cap], found.more or len(found.rows) > cap
 
 
 def counted(values: Any, more: bool) -> list[Facet]:

@@ -16,7 +16,19 @@ import sqlalchemy as sa
 from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, like, number, word
 from dalsegno.insight.items import TROUBLE, ItemLine
 from dalsegno.insight.query import Query, Value
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Place, Walk, Walked, page_of, place_of, walk
+from dalsegno.insight.walk import (
+    SECONDS,
+    TEXT_SECONDS,
+    Budget,
+    Page,
+    Place,
+    Walk,
+    Walked,
+    begin,
+    page_of,
+    place_of,
+    walk,
+)
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import ITEM_LEASED, ItemStatus
 from dalsegno.store.schema import items, jobs, leases, stages
@@ -26,6 +38,7 @@ STAGES = 300
 """Stages asked at once where each has little to look at."""
 LITTLE = 600
 """Items that are looked at in one go."""
+MOST_LEASES = 20_000
 MOST_NAMES = 2_000
 """Named things that are looked up one by one; more are found by walking."""
 
@@ -116,7 +129,7 @@ def find_items(
     """A page of items; `forward`: in the order in which they were planned."""
     chosen = select_items(tx, query, among=among)
     after = place_of(cursor, 2)
-    budget = Budget(seconds or (TEXT_SECONDS if chosen.text else SECONDS))
+    budget = begin(tx, seconds or (TEXT_SECONDS if chosen.text else SECONDS))
     found = walk_items(tx, chosen, sa.select(items), after=after, limit=limit + 1, budget=budget, forward=forward)
     stages_of = _stages_of(tx, {row["stage_id"] for row in found.rows})
     lines = [ItemLine(stages_of[row["stage_id"]][0], _item(row), stages_of[row["stage_id"]][1]) for row in found.rows]
@@ -140,8 +153,8 @@ def walk_items(
     if chosen.leased or chosen.group is not None:
         inside = [items.c.stage_id.in_(sa.select(stages.c.id).where(*chosen.of_stages))] if chosen.of_stages else []
         if chosen.group is None:
-            # From the leases, of which there are few: as a join, PostgreSQL might begin with all items.
-            held = sa.select(leases.c.item_id)
+            # Of leases there are few. As one question, PostgreSQL might go through all items in their order.
+            held = list(tx.conn.execute(sa.select(leases.c.item_id).limit(MOST_LEASES)).scalars())
             path = Walk(select.where(items.c.id.in_(held), *chosen.wanted, *inside), keys, forward=forward)
         else:
             along = [items.c.fingerprint == chosen.group, *chosen.along]

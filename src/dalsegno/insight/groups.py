@@ -19,7 +19,7 @@ from dalsegno.store.store import Tx
 
 TREND = 24
 """Hours shown."""
-CAP = 1_000
+CAP = 200
 """Items that still have the error are counted up to here."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ class GroupLine:
     trend: list[int]
     """How often in each of the last 24 hours, the current one last."""
     items: int
-    """How many items failed with it and were not tried again since, at most 1,000."""
+    """How many items failed with it and were not tried again since, at most 200."""
     more: bool
     """There are more of them."""
     query: str

@@ -11,7 +11,7 @@ from dalsegno.errors import NotFound
 from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.holds import HoldLine, holds_of_job
 from dalsegno.insight.query import Query
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Walk, page_of, place_of, walk
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
 from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
 from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, STAGE_FINISHED, JobStatus
 from dalsegno.store.schema import COUNTERS, jobs, lanes, stages, workflows
@@ -65,7 +65,7 @@ def find_jobs(
     unfinished = bool(states) and states <= JOB_UNFINISHED
     along = [jobs.c.finished_at.is_(None)] if unfinished else []
     path = Walk(_NAMED, (jobs.c.id,), along, among.where(query, tx.now))
-    budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
+    budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
     counts = _counts(tx, [row["id"] for row in found.rows])
     lines = [JobLine(_job(row), row["_workflow"], row["_version"], counts[row["id"]]) for row in found.rows]

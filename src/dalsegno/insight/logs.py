@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, moment, number, word
 from dalsegno.insight.query import Query, only
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Walk, page_of, place_of, walk
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
 from dalsegno.model.records import LogRecord
 from dalsegno.model.states import Level
 from dalsegno.store.schema import logs, stages
@@ -52,7 +52,7 @@ def find_logs(
 ) -> Page[LogRecord]:
     """A page of lines, newest first; `forward`: those after the cursor, oldest first."""
     path = Walk(sa.select(logs), (logs.c.id,), _along(query), among.where(query, tx.now), forward)
-    budget = Budget(TEXT_SECONDS if query.of("") else SECONDS)
+    budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
     lines = [LogRecord.model_validate(dict(row)) for row in found.rows]
     return page_of(lines, found, limit, lambda line: (line.id,))
@@ -62,7 +62,7 @@ def count_levels(tx: Tx, query: Query, *, among: Grammar = LOGS) -> dict[str, in
     """The latest lines that a query finds, whatever it says about their level, by level."""
     asked = query.without("level")
     path = Walk(sa.select(logs.c.id, logs.c.level), (logs.c.id,), _along(asked), among.where(asked, tx.now))
-    found = walk(tx, path, after=None, limit=CHIPS, budget=Budget(SECONDS))
+    found = walk(tx, path, after=None, limit=CHIPS, budget=begin(tx, SECONDS))
     counts = dict.fromkeys(map(str, Level), 0)
     for row in found.rows:
         counts[row["level"]] += 1

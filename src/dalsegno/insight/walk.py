@@ -58,6 +58,22 @@ class Budget:
         return (time.monotonic() - self._began) / self._seconds
 
 
+_BY_INDEX = """
+SET LOCAL enable_seqscan = off;
+SET LOCAL max_parallel_workers_per_gather = 0;
+SET LOCAL jit = off
+"""
+"""A stretch is a piece of an index, whatever PostgreSQL expects of its filter: left to itself it now and then reads ten
+million rows in parallel to find the next fifty."""
+
+
+def begin(tx: Tx, seconds: float) -> Budget:
+    """Before the first stretch of a page."""
+    if tx.conn.dialect.name == "postgresql":
+        tx.raw.execute(_BY_INDEX)
+    return Budget(seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """What to read, and along which index."""

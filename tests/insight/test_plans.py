@@ -1,0 +1,90 @@
+"""What the lists really execute, explained: no table is read from end to end, and none is sorted as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from dalsegno import Store
+from dalsegno.catalog.find import ITEMS
+from dalsegno.insight.events import EVENTS, find_events
+from dalsegno.insight.finding import find_items
+from dalsegno.insight.grammar import Grammar
+from dalsegno.insight.jobs import JOBS, find_jobs
+from dalsegno.insight.logs import LOGS, find_logs
+from dalsegno.insight.query import parse
+from dalsegno.store.schema import logs
+from dalsegno.store.store import Tx
+from tests.helpers import begin, chain, claim, keys, one_step, register, settle, submitted
+
+LARGE = ("items", "events", "logs", "songs")
+"""Tables that a page never reads as a whole."""
+
+LISTS: list[tuple[Callable[..., Any], Grammar, str]] = [
+    *((find_items, ITEMS, text) for text in (
+        "", "state:failed", "state:running", "state:pending", "job:1 state:failed", "stage:a",
+        "service:late key:k00001", "error:429", "group:abc", "song:17", "playlist:17", "source:demo", "age:>1d",
+        "k0001",
+    )),
+    *((find_jobs, JOBS, text) for text in ("", "state:running", "state:failed", "lane:default")),
+    *((find_logs, LOGS, text) for text in ("", "level:error", "job:1", "item:17", "worker:work-1", "line")),
+    *((find_events, EVENTS, text) for text in ("", "kind:job_*", "kind:item_failed", "job:1", "item:17", "engine")),
+]  # fmt: skip
+
+
+@pytest.fixture
+def history(store: Store) -> Store:
+    process = register(store)
+    submitted(store, one_step(max_attempts=1), items=3_000)
+    held = claim(store, process, 400)
+    begin(store, held)
+    settle(store, held[:380], "succeeded")
+    settle(store, held[380:390], "failed", error_code="x", error_message="status 429")
+    submitted(store, chain("work", "late"), items={"a": keys(1_000), "b": keys(1_000)})
+    rows = [
+        {"at": store.clock.now(), "level": "error" if n % 50 == 0 else "info", "logger": "x", "message": f"line {n}",
+         "job_id": 1 + n % 2, "item_id": n % 100, "worker": "work-1"}
+        for n in range(3_000)
+    ]  # fmt: skip
+    store.write("test", lambda tx: tx.conn.execute(sa.insert(logs), rows))
+    if store.shared:
+        store.write("test", lambda tx: tx.conn.execute(sa.text("ANALYZE")))
+    return store
+
+
+def test_every_page_goes_by_an_index(history: Store) -> None:
+    """Up to a limit, in the order of the rows' own numbers, a table is not read as a whole, though SQLite says SCAN."""
+    for find, among, text in LISTS:
+        plans = history.read(lambda tx, f=find, a=among, t=text: plans_of(tx, f, a, t))  # type: ignore[misc]
+        assert plans
+        for plan in plans:
+            lines = "\n".join(plan)
+            for table in LARGE:
+                assert f"Seq Scan on {table}" not in lines, f"{text}: {lines}"
+                sorted_whole = re.search(rf"SCAN {table}$", lines, re.MULTILINE) and "TEMP B-TREE" in lines
+                assert not sorted_whole, f"{text}: {lines}"
+
+
+def plans_of(tx: Tx, find: Callable[..., Any], among: Grammar, text: str) -> list[list[str]]:
+    """Of every statement of the first two pages."""
+    seen: list[tuple[str, Any]] = []
+
+    def remember(_conn: Any, _cursor: Any, statement: str, params: Any, *_: Any) -> None:
+        seen.append((statement, params))
+
+    sa.event.listen(tx.conn, "before_cursor_execute", remember)
+    page = find(tx, parse(text, among), among=among, limit=20)
+    if page.next_cursor is not None:
+        find(tx, parse(text, among), among=among, limit=20, cursor=page.next_cursor)
+    sa.event.remove(tx.conn, "before_cursor_execute", remember)
+    return [explained(tx, statement, params) for statement, params in seen]
+
+
+def explained(tx: Tx, statement: str, params: Any) -> list[str]:
+    if tx.conn.dialect.name == "sqlite":
+        return [str(row[3]) for row in tx.raw.execute(f"EXPLAIN QUERY PLAN {statement}", params).fetchall()]
+    return [str(row[0]) for row in tx.raw.execute(f"EXPLAIN {statement}", params).fetchall()]
