@@ -176,9 +176,9 @@ def _in_turn(lines: list[JobLine]) -> list[JobLine]:
 def _counters(tx: Tx, job: ActiveJob | None) -> Counters:
     some = sa.select(jobs.c.id).where(sa.text("jobs.status = 'queued'")).limit(CAP + 1)
     queued = tx.conn.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar_one()
-    live = sa.select(sa.func.sum(stages.c.pending), sa.func.sum(stages.c.running), sa.func.sum(stages.c.failed)).where(
-        sa.text("status IN ('running', 'pause_requested')")
-    )
+    live = sa.select(
+        sa.func.sum(stages.c.pending + stages.c.claimed), sa.func.sum(stages.c.running), sa.func.sum(stages.c.failed)
+    ).where(sa.text("status IN ('running', 'pause_requested')"))
     pending, running, failed = (int(number or 0) for number in tx.conn.execute(live).one())
     if job is not None:
         failed += sum(stage.failed for stage in job.detail.stages if stage.status not in UNDER_WAY)

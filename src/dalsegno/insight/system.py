@@ -162,7 +162,7 @@ _LARGEST = """
 SELECT c.relname AS name, pg_total_relation_size(c.oid) AS bytes, c.reltuples AS rows
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND n.nspname = current_schema()
-ORDER BY c.relpages DESC LIMIT :most
+ORDER BY 2 DESC LIMIT :most
 """
 _SESSIONS = """
 SELECT 'session' AS what, coalesce(nullif(application_name, ''), 'pid ' || pid) AS name, xact_start AS since,

@@ -64,11 +64,12 @@ def search(here: Here, q: Text, limit: Annotated[int, Query(ge=1, le=50)] = 10) 
             if cut:
                 partial.append(name)
         number = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
-        lines: list[ItemLine] = [*_item(tx, number), *items.lines][:limit]
+        lines = list({line.item.id: line for line in [*_item(tx, number), *items.lines]}.values())[:limit]
+        found = list({line.job.id: line for line in [*_job(tx, number), *jobs.lines]}.values())[:limit]
         names = names_of(tx, (line.item.key for line in lines))
         return Found(
             q=q,
-            jobs=[Job.of(line) for line in [*_job(tx, number), *jobs.lines][:limit]],
+            jobs=[Job.of(line) for line in found],
             playlists=lists.hits,
             songs=tunes.hits,
             items=[Item.of(line, names) for line in lines],
