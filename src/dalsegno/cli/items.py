@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dalsegno.cli.desk import Desk, command, number
-from dalsegno.cli.jobs import JobId, Limit
+from dalsegno.cli.jobs import Cursor, Limit, Query, onward
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,28 +21,49 @@ ItemId = Annotated[int, typer.Argument(parser=number, metavar="ITEM", help="The 
 @command(app, "items")
 def items(
     desk: Desk,
-    job_id: JobId,
+    job_id: Annotated[
+        int | None, typer.Argument(parser=number, metavar="[JOB]", help="The job's number; with --query: any.")
+    ] = None,
     state: Annotated[str | None, typer.Option(help="Only these, for example failed,interrupted.")] = None,
     stage: Annotated[str | None, typer.Option(help="Only items of this stage.")] = None,
     after: Annotated[
         int | None, typer.Option(parser=number, metavar="ID", help="After this item: the next page.")
     ] = None,
+    query: Query = "",
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> None:
-    """List the items of a job, stage by stage.
+    """List the items of a job, stage by stage; or with a query those of all jobs, newest first.
 
-    **Example**
+    **Examples**
 
     dalsegno items 3 --state failed,interrupted
+
+    dalsegno items -q "state:failed stage:download -error:429"
     """
+    from dalsegno.catalog.find import ITEMS
     from dalsegno.cli.inputs import choices
     from dalsegno.cli.words import coloured, escaped, span, table
+    from dalsegno.errors import InputInvalid
+    from dalsegno.insight.finding import find_items
     from dalsegno.insight.items import list_items
+    from dalsegno.insight.query import parse
     from dalsegno.model.states import ItemStatus
 
     wanted = choices(state, ItemStatus, "item state")
+    if job_id is None and not query:
+        raise InputInvalid(problem='Say which: dalsegno items JOB, or dalsegno items -q "state:failed".')
+    asked = parse(query, ITEMS)
+    for key, values in (("state", wanted), ("stage", [stage]), ("job", [job_id])):
+        asked = asked.with_(key, *(str(value) for value in values if value)) if any(values) else asked
+    page = None
     with desk.store() as store:
-        lines = store.read(lambda tx: list_items(tx, job_id, stage=stage, state=wanted, after=after, limit=limit))
+        if query:
+            page = store.read(lambda tx: find_items(tx, asked, among=ITEMS, cursor=cursor, limit=limit))
+            lines = page.lines
+        else:
+            assert job_id is not None
+            lines = store.read(lambda tx: list_items(tx, job_id, stage=stage, state=wanted, after=after, limit=limit))
 
     def show(console: Console) -> None:
         if not lines:
@@ -58,7 +79,9 @@ def items(
         ]  # fmt: skip
         columns = ("item", "stage", "key", "status", "failures", "took", "")
         console.print(table(columns, rows, right=("item", "failures", "took")))
-        if len(lines) == limit:
+        if page is not None:
+            onward(console, page)
+        elif len(lines) == limit:
             console.print(f"More: --after {lines[-1].item.id}", style="dim")
 
     desk.answer(lines, show)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,10 +13,18 @@ if TYPE_CHECKING:
 
     from dalsegno.insight.jobs import JobDetail
     from dalsegno.insight.progress import JobProgress
+    from dalsegno.insight.walk import Page
     from dalsegno.model.records import JobRecord
 
 app = typer.Typer()
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many to show.")]
+Query = Annotated[
+    str,
+    typer.Option(
+        "--query", "-q", metavar="QUERY", help="Only what this finds, as in the console: state:failed age:<1d."
+    ),
+]
+Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="With --query: the next page.")]
 JobId = Annotated[int, typer.Argument(parser=number, metavar="JOB", help="The job's number.")]
 
 
@@ -29,18 +37,36 @@ def jobs(
     before: Annotated[
         int | None, typer.Option(parser=number, metavar="ID", help="Older than this: the next page.")
     ] = None,
+    query: Query = "",
+    cursor: Cursor = None,
     limit: Limit = 20,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first.
+
+    **Example**
+
+    dalsegno jobs -q "state:running,paused by:console"
+    """
     from dalsegno.cli.inputs import choices
     from dalsegno.cli.words import coloured, escaped, moment, span, table
-    from dalsegno.insight.jobs import list_jobs
+    from dalsegno.insight.jobs import JOBS, find_jobs, list_jobs
+    from dalsegno.insight.query import parse
     from dalsegno.model.states import JobStatus
 
     wanted = choices(status, JobStatus, "job status")
+    asked = parse(query, JOBS)
+    for key, values in (("state", wanted), ("lane", [lane]), ("template", [workflow])):
+        asked = asked.with_(key, *(value for value in values if value)) if query and any(values) else asked
+    page = None
     with desk.store() as store:
-        lines = store.read(
-            lambda tx: list_jobs(tx, status=wanted, lane=lane, workflow=workflow, before=before, limit=limit)
+        if query:
+            page = store.read(lambda tx: find_jobs(tx, asked, cursor=cursor, limit=limit))
+        lines = (
+            page.lines
+            if page is not None
+            else store.read(
+                lambda tx: list_jobs(tx, status=wanted, lane=lane, workflow=workflow, before=before, limit=limit)
+            )
         )
 
     def show(console: Console) -> None:
@@ -60,10 +86,20 @@ def jobs(
         columns = ["job", "workflow", "status", "priority", "items", "failed", "by", "submitted", "took"]
         columns += ["paused"] if paused else []
         console.print(table(columns, rows, right=("job", "priority", "items", "failed", "took")))
-        if len(lines) == limit:
+        if page is not None:
+            onward(console, page)
+        elif len(lines) == limit:
             console.print(f"More: dalsegno jobs --before {lines[-1].job.id}", style="dim")
 
     desk.answer(lines, show)
+
+
+def onward(console: Console, page: Page[Any]) -> None:
+    """Where the next page begins, and that there was no time for more."""
+    if page.partial:
+        console.print("That is not all there may be: the time was up.", style="dim")
+    if page.next_cursor is not None:
+        console.print(f"More: --cursor {page.next_cursor}", style="dim")
 
 
 def _pause(job: JobRecord) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dalsegno.cli.desk import Desk, command, number
-from dalsegno.cli.jobs import Limit
+from dalsegno.cli.jobs import Limit, Query
 
 if TYPE_CHECKING:
+    from dalsegno.insight import query as insight
     from dalsegno.model.records import EventRecord, LogRecord
 
 app = typer.Typer()
@@ -22,16 +23,32 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what co
 
 
 @command(app, "events")
-def events(desk: Desk, job: OfJob = None, item: OfItem = None, follow: Follow = False, limit: Limit = 50) -> None:
+def events(
+    desk: Desk,
+    job: OfJob = None,
+    item: OfItem = None,
+    query: Query = "",
+    follow: Follow = False,
+    limit: Limit = 50,
+) -> None:
     """Show the last events, oldest first. As JSON: one object a line.
 
-    **Example**
+    **Examples**
 
     dalsegno events --job 3 --follow --json
+
+    dalsegno events -q "kind:job_* age:<1h"
     """
-    from dalsegno.insight.events import latest, tail
+    from dalsegno.insight.events import EVENTS, find_events, latest, tail
+    from dalsegno.insight.query import parse
 
     with desk.store() as store:
+        if query:
+            asked = _about(parse(query, EVENTS), job, item, follow)
+            found = store.read(lambda tx: find_events(tx, asked, limit=limit))
+            for event in reversed(found.lines):
+                desk.line(event, event_text(event))
+            return
         page = store.read(lambda tx: latest(tx, job_id=job, item_id=item, limit=limit))
         while True:
             for event in page.events:
@@ -41,6 +58,17 @@ def events(desk: Desk, job: OfJob = None, item: OfItem = None, follow: Follow = 
             if not page.events:
                 time.sleep(LOOK_EVERY)
             page = store.read(lambda tx, after=page.cursor: tail(tx, after, job_id=job, item_id=item))  # type: ignore[misc]
+
+
+def _about(query: insight.Query, job: int | None, item: int | None, follow: bool) -> insight.Query:
+    """A query with what the options say besides."""
+    from dalsegno.errors import InputInvalid
+
+    if follow:
+        raise InputInvalid(problem="A query is about what was; --follow goes with --job, --item and --level.")
+    for key, about in (("job", job), ("item", item)):
+        query = query.with_(key, str(about)) if about is not None else query
+    return query
 
 
 def event_text(event: EventRecord) -> str:
@@ -60,16 +88,26 @@ def logs(
     job: OfJob = None,
     item: OfItem = None,
     level: Annotated[str | None, typer.Option(help="This or worse: debug, info, warn, error.")] = None,
+    query: Query = "",
     follow: Follow = False,
     limit: Limit = 50,
 ) -> None:
     """Show the last log lines of services and of the engine, oldest first. As JSON: one object a line."""
     from dalsegno.cli.inputs import choices
-    from dalsegno.insight.logs import LogTail, list_logs
+    from dalsegno.insight.logs import LOGS, SEVERITY, LogTail, find_logs, list_logs
+    from dalsegno.insight.query import parse
     from dalsegno.model.states import Level
 
     least = next(iter(choices(level, Level, "level")), None)
     with desk.store() as store:
+        if query:
+            asked = _about(parse(query, LOGS), job, item, follow)
+            if least is not None:
+                asked = asked.with_("level", *SEVERITY[SEVERITY.index(Level(least)) :])
+            found = store.read(lambda tx: find_logs(tx, asked, limit=limit))
+            for line in reversed(found.lines):
+                desk.line(line, _log_text(line))
+            return
         lines = store.read(lambda tx: list_logs(tx, job_id=job, item_id=item, level=least, limit=limit))
         tail = LogTail(job_id=job, item_id=item, level=least)
         tail.start(store, lines)
