@@ -245,6 +245,12 @@ def test_no_planted_secret_comes_out_anywhere(
     assert len(seen) > 30
 
 
+def _as_shown(http: httpx.Client, note: str = "") -> dict[str, Any]:
+    """The settings file as the console shows it, with its secrets masked, and a comment more: to be saved again."""
+    shown = http.get("/api/config/env").json()
+    return {"content": shown["content"] + f"# {note}\n", "note": note, "base_revision": shown["base_revision"]}
+
+
 def work_and_look(url: str, password: str, plant: Plants, asked: set[str]) -> Iterator[tuple[str, str]]:
     """A full run in which nearly everything fails; then every page and every answer there is."""
     with httpx.Client(base_url=url, timeout=60.0) as http:
@@ -259,6 +265,14 @@ def work_and_look(url: str, password: str, plant: Plants, asked: set[str]) -> It
 
         wait_until(worked, f"everybody to be asked and to refuse; so far {asked}", 90)
         http.post(f"/api/jobs/{job}/cancel")
+        saved = http.put("/api/config/env", json=_as_shown(http, "planted"))
+        assert saved.is_success, saved.text
+        yield "a saved revision", saved.text
+        wrong = http.put(
+            "/api/config/env", json={**_as_shown(http), "content": "SUBSONIC_PASSWRD=" + plant.made["subsonic"]}
+        )
+        assert wrong.status_code == 422
+        yield "a refused revision", wrong.text
         yield from crawl(http, ["/", *operations(http)])
         for name, secret in plant.made.items():
             for path in ("/api/jobs", "/api/logs", "/api/events", "/api/search", "/", "/jobs", "/songs", "/logs"):
