@@ -17,12 +17,14 @@ from dalsegno import Engine, Store, service, submit
 from dalsegno.engine.item import Item
 from dalsegno.engine.limits import set_limit
 from dalsegno.insight import pulse
+from dalsegno.insight.events import Cursor
 from dalsegno.model.limit import Limit
 from dalsegno.settings import Settings
 from dalsegno.store.hot import Event
 from dalsegno.store.schema import events
-from dalsegno.web import live
+from dalsegno.web import live, look, subscriber
 from dalsegno.web.app import create_app
+from dalsegno.web.pace import Pace
 from dalsegno.web.server import ConsoleServer, bind
 from dalsegno.web.topics import TOPICS, changed_by, wanted
 from tests.conftest import Postgres
@@ -133,6 +135,34 @@ def test_every_event_type_of_the_engine_changes_something() -> None:
         assert (changed.hard | changed.soft) <= TOPICS.keys()
     assert wanted(" jobs, ,job:12 ") == {"jobs", "job:12"}
     assert wanted("") is None
+
+
+def test_an_id_says_only_what_was_told(desk: Desk) -> None:
+    """Whoever is cut off while a change is still held back hears of it when coming back."""
+    with Listener(desk.url) as first:
+        add(desk.store, "item_succeeded", job_id=1, item_id=1)
+        first.wait_for("items")
+        add(desk.store, "item_succeeded", job_id=1, item_id=2)
+        add(desk.store, "breaker_opened")
+        first.wait_for("breakers")
+        assert len(first.named("items")) == 1, "the second one is still held back"
+    assert first.last_id != position(desk.store)
+    with Listener(desk.url, after=first.last_id) as second:
+        second.wait_for("items", "job:1")
+
+
+def test_pace() -> None:
+    pace, start = Pace(), Cursor(0, 5)
+    assert pace.ready({"jobs"}, {"items"}, start, 100.0) == ["items", "jobs"]
+    assert pace.complete(Cursor(0, 9)) == (0, 9)
+    assert pace.ready((), {"items"}, Cursor(0, 9), 100.5) == []
+    assert pace.ready((), {"items", "playlists"}, Cursor(0, 12), 101.0) == ["playlists"]
+    assert pace.complete(Cursor(0, 20)) == (0, 9), "not past what is held back"
+    assert pace.ready((), (), Cursor(0, 20), 102.0) == ["items"]
+    assert pace.complete(Cursor(0, 20)) == (0, 20)
+    for number in range(3000):
+        pace.ready({f"job:{number}"}, (), start, 200.0 + number)
+    assert len(pace._told) <= 1001
 
 
 # --- going on where it was cut --------------------------------------------------------------------
@@ -254,8 +284,9 @@ def test_no_secret_leaves_with_an_event(store: Store, consoles: Callable[..., De
 
 
 def test_a_slow_reader_is_told_to_look_again_and_costs_no_memory(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "KEPT", 100)
-    monkeypatch.setattr(live, "PAGE", 40)
+    monkeypatch.setattr(subscriber, "KEPT", 100)
+    for module in (live, look):
+        monkeypatch.setattr(module, "PAGE", 40)
     host, port = httpx.URL(desk.url).host, httpx.URL(desk.url).port
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -362,8 +393,7 @@ def test_a_writer_that_takes_its_time_holds_back_events_but_no_topics(
         topics.wait_for("job:5")
         wait_until(lambda: len(full.named("event")) == 2, "both")
     assert [message.data["type"] for message in full.named("event")] == ["job_late", "job_paused"]
-    ids = [message.id for message in topics.messages if message.id]
-    assert {each.count("-") for each in ids} == {0, 1}, "nothing yet, and then transaction and number"
+    assert all(message.id and message.id.count("-") == 1 for message in full.named("event")), "transaction and number"
 
 
 def test_it_goes_through_an_outage(
@@ -376,18 +406,22 @@ def test_it_goes_through_an_outage(
         postgres.stop()
         try:
             listener.wait_for("stale")
-            with Listener(desk.url) as late:
+            with Listener(desk.url) as late, Listener(desk.url, events="full", last_event_id="0") as lost:
                 late.wait_for("stale")
+                lost.wait_for("resync")
                 postgres.start()
                 late.wait_for("fresh")
+                add(store, "job_running", job_id=3)
+                wait_until(lambda: lost.named("event"), "what comes now")
+                assert lost.named("event")[0].data["job_id"] == 3, "and not the whole log"
         finally:
             if not _answers(postgres):
                 postgres.start()
         listener.wait_for("fresh")
         add(store, "job_paused", job_id=2)
         listener.wait_for("job:2")
-        wait_until(lambda: full.named("event"), "the event")
-        assert [message.data["job_id"] for message in full.named("event")] == [2]
+        wait_until(lambda: len(full.named("event")) == 2, "the events")
+        assert [message.data["job_id"] for message in full.named("event")] == [3, 2]
     assert listener.names().count("stale") == 1
 
 
@@ -409,10 +443,10 @@ def test_a_log_that_was_replaced_leads_to_a_resync(desk: Desk) -> None:
 
 def test_file_states(tmp_path: Any) -> None:
     file = tmp_path / "a"
-    assert live._state_of(None) == ()
-    missing = live._state_of(file)
+    assert look.state_of(None) == ()
+    missing = look.state_of(file)
     file.write_text("1")
-    there = live._state_of(file)
+    there = look.state_of(file)
     assert missing != there
     os.utime(file, ns=(1, 1))
-    assert live._state_of(file) != there
+    assert look.state_of(file) != there

@@ -7,126 +7,43 @@ what it has not sent yet, once per topic; when even that becomes too much it for
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dalsegno.errors import DalSegnoError
 from dalsegno.insight.events import Cursor
-from dalsegno.insight.pulse import (
-    Fingerprints,
-    Happened,
-    between,
-    happened,
-    known,
-    position,
-    quick_marks,
-    slow_marks,
-    written,
-)
+from dalsegno.insight.pulse import Fingerprints, written
 from dalsegno.model.records import EventRecord
-from dalsegno.store.store import Store, Tx
+from dalsegno.store.store import Store
 from dalsegno.web.answers import without
-from dalsegno.web.topics import changed_by
+from dalsegno.web.look import PAGE, Look, Question, Reader
+from dalsegno.web.pace import Pace
+from dalsegno.web.subscriber import Subscriber, message
+from dalsegno.web.topics import changed_by, topics_of
 
-T = TypeVar("T")
 logger = logging.getLogger("dalsegno.web")
 
 TICK = 0.25
 """Seconds between two looks; also how long changes of a topic are gathered."""
-SOFT = {"playlists": 5.0, "logs": 1.0}
-"""Seconds between two tellings of what changes with every item; 2 where nothing is said."""
 SLOW = 1.0
 BEAT = 15.0
 STALE = 5.0
 """Seconds without a look after which the page should say so."""
 IDLE = 5.0
 """Seconds for which it goes on looking when nobody listens: a page that is left for the next one comes back."""
-PAGE = 500
-KEPT = 1000
-"""Messages a subscriber may be behind."""
 RETRY = 2000
-ALWAYS = frozenset({"stale", "fresh", "beat"})
-
-
-def message(name: str, data: dict[str, Any], cursor: Cursor | None = None, *, more: str = "") -> bytes:
-    """One message as it goes over the wire. JSON has no line breaks of its own."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    place = "" if cursor is None else f"id: {written(cursor)}\n"
-    return f"{more}event: {name}\n{place}data: {text}\n\n".encode("utf-8", "replace")
-
-
-@dataclass(slots=True, eq=False)
-class Subscriber:
-    """One open stream."""
-
-    topics: frozenset[str] | None
-    """None: all, except those of single items."""
-    full: bool = False
-    """It gets the events themselves."""
-    after: Cursor = field(default_factory=Cursor)
-    """Events up to here it has had."""
-    ended: bool = False
-    _waiting: dict[str, bytes] = field(default_factory=dict)
-    _lost: str | None = None
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def wants(self, topic: str) -> bool:
-        return not topic.startswith("item:") if self.topics is None else topic in self.topics
-
-    def offer(self, key: str, text: bytes) -> None:
-        """`key` is what a later message about the same makes this one needless by."""
-        if self._lost is not None and key not in ALWAYS:
-            return  # it is about to say that everything may have changed
-        self._waiting.pop(key, None)
-        self._waiting[key] = text
-        if len(self._waiting) > KEPT:
-            self.lose("overflow")
-        self._wake.set()
-
-    def lose(self, reason: str) -> None:
-        """Whatever was waiting is forgotten: one message says so."""
-        self._waiting = {key: text for key, text in self._waiting.items() if key in ALWAYS}
-        self._lost = reason
-        self._wake.set()
-
-    def end(self) -> None:
-        self.ended = True
-        self._wake.set()
-
-    async def next(self) -> tuple[str | None, bytes]:
-        """Why some were lost, if they were, and what there is to send."""
-        await self._wake.wait()
-        self._wake.clear()
-        lost, text = self._lost, b"".join(self._waiting.values())
-        self._lost = None
-        self._waiting.clear()
-        return lost, text
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What one look found."""
-
-    first: bool
-    happened: Happened
-    events: list[EventRecord]
-    marks: Fingerprints
 
 
 class Live:
     """Looks while somebody listens."""
 
     def __init__(self, store: Store, secrets: Sequence[str], env_file: Path | None = None) -> None:
-        self._store = store
+        self.reader = Reader(store, env_file)
+        self._clock = store.clock
         self._secrets = secrets
-        self._env_file = env_file
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="dalsegno-live")
         self._subscribers: set[Subscriber] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -137,13 +54,14 @@ class Live:
 
     def _forget(self) -> None:
         self.cursor: Cursor | None = None
-        """How far the log was looked through; None: not at all yet."""
+        """Up to where all was told; None: nobody has looked yet."""
+        self._end: Cursor | None = None
+        """How far the log was looked through."""
         self._seen = Cursor()
         self._full: Cursor | None = None
         """How far the events themselves were told; None: nobody wants them."""
         self._marks: Fingerprints = {}
-        self._due: dict[str, float] = {}
-        self._told: dict[str, float] = {}
+        self._pace = Pace()
         self._looked_slowly = 0.0
         self._stale_since: float | None = None
         self._last_look = time.monotonic()
@@ -206,7 +124,7 @@ class Live:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._end_all)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.reader.close()
 
     def _end_all(self) -> None:
         for subscriber in self._subscribers:
@@ -214,44 +132,6 @@ class Live:
         for task in (self._task, self._watch):
             if task is not None:
                 task.cancel()
-
-    # --- reading ------------------------------------------------------------------------------
-
-    async def read(self, work: Callable[[Tx], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.read, work)
-
-    async def missed(self, after: Cursor, topics: frozenset[str] | None) -> set[str] | None:
-        """The topics that changed since `after`; None: that cannot be told, look at everything again."""
-
-        def work(tx: Tx) -> Happened | None:
-            if not known(tx, after):
-                return None
-            found = happened(tx, after, after, _items(topics))
-            return None if found.too_many or found.end < after else found
-
-        try:
-            found = await self.read(work)
-        except DalSegnoError:
-            return None
-        if found is None:
-            return None
-        changed = changed_by(found.kinds)
-        names = changed.hard | changed.soft | {f"item:{each}" for each in found.items}
-        # What writes no event may have changed too, and nobody remembers.
-        return names | {"workers", "limits", "breakers", "commands", "logs", "config", "workflows"} if names else names
-
-    async def replay(self, after: Cursor) -> list[EventRecord] | None:
-        """The next page of events; None: this reader cannot go on from where it was."""
-        try:
-            return await self.read(lambda tx: between(tx, after, limit=PAGE) if known(tx, after) else None)
-        except DalSegnoError:
-            return None
-
-    async def position(self) -> Cursor:
-        try:
-            return await self.read(position)
-        except DalSegnoError:
-            return self.cursor or Cursor()
 
     # --- the look -----------------------------------------------------------------------------
 
@@ -264,7 +144,7 @@ class Live:
                 break
             wait = TICK
             try:
-                found = await self.read(self._questions())
+                found = await self.reader.look(self._question())
             except DalSegnoError as error:
                 self._say_stale(error)
                 wait = SLOW
@@ -279,66 +159,51 @@ class Live:
             await asyncio.sleep(max(0.01, wait - (time.monotonic() - began)))
         self._task = None
 
-    def _questions(self) -> Callable[[Tx], _Look]:
-        cursor, seen, full = self.cursor, self._seen, self._full
-        items = {number for each in self._subscribers for number in _items(each.topics)}
+    def _question(self) -> Question:
         now = time.monotonic()
         slowly = now - self._looked_slowly >= SLOW
         if slowly:
             self._looked_slowly = now
+        items = frozenset(number for each in self._subscribers for number in each.items())
+        return Question(self._end, self._seen, self._full, items, slowly)
 
-        def look(tx: Tx) -> _Look:
-            if cursor is None:
-                end = position(tx)
-                found = Happened(end, end, [], [], False)
-            else:
-                found = happened(tx, cursor, seen, items)
-            told = between(tx, full, found.end, PAGE) if full is not None else []
-            marks = quick_marks(tx)
-            if slowly:
-                marks |= slow_marks(tx)
-                marks["file"] = _state_of(self._env_file)
-            return _Look(cursor is None, found, told, marks)
-
-        return look
-
-    def _tell(self, look: _Look) -> None:
+    def _tell(self, look: Look) -> None:
         now = time.monotonic()
         self._last_look = now
-        found, first = look.happened, look.first
-        replaced = self.cursor is not None and found.end < self.cursor
-        self.cursor, self._seen = found.end, found.head
+        found = look.happened
+        replaced = look.after is not None and found.end < look.after
+        self._end, self._seen = found.end, found.head
         self._looked.set()
+        hard, soft = changed_by(() if found.too_many else found.kinds)
+        hard |= {f"item:{each}" for each in found.items}
+        if look.after is not None:
+            differing = self._differing(look.marks)
+            soft |= differing & {"logs"}
+            hard |= differing - {"logs"}
+        self._marks |= look.marks
+        ready = self._pace.ready(hard, soft - hard, look.after or found.end, now)
+        if replaced:
+            self._pace = Pace()
+        self.cursor = self._pace.complete(found.end)
         if self._stale_since is not None:
             self._stale_since = None
             self._offer("fresh", message("fresh", self._data(), self.cursor))
         if replaced or found.too_many:
-            reason = "replaced" if replaced else "too_many"
-            for subscriber in self._subscribers:
-                if replaced or not subscriber.full:
-                    subscriber.lose(reason)
-            if replaced and self._full is not None:
-                self._full = found.end
-        hard, soft = changed_by(() if found.too_many else found.kinds)
-        hard |= {f"item:{each}" for each in found.items}
-        if not first:
-            hard |= self._differing(look.marks)
-        self._marks |= look.marks
-        if "logs" in hard:
-            hard.remove("logs")
-            soft.add("logs")
-        for topic in soft:
-            pace = SOFT.get(topic, 2.0)
-            self._due.setdefault(topic, self._told.get(topic, now - pace) + pace)
-        ready = {topic for topic, due in self._due.items() if due <= now}
-        for topic in sorted(hard | ready):
-            self._due.pop(topic, None)
-            self._told[topic] = now
+            self._lose("replaced" if replaced else "too_many", also_full=replaced)
+        for topic in ready:
             self._offer_topic(topic)
-        self._changes += bool(hard or ready or replaced or found.too_many)
-        if len(self._told) > KEPT:
-            self._told = {topic: at for topic, at in self._told.items() if now - at < 10}
-        self._tell_events(look.events)
+        self._changes += bool(ready or replaced or found.too_many)
+        if look.full == self._full:  # or somebody has joined meanwhile who is not as far
+            self._tell_events(look.events)
+        if self._full is None and any(each.full for each in self._subscribers):
+            self._full = found.end
+
+    def _lose(self, reason: str, *, also_full: bool) -> None:
+        for subscriber in self._subscribers:
+            if also_full or not subscriber.full:
+                subscriber.lose(reason)
+        if also_full and self._full is not None:
+            self._full = self._end
 
     def _differing(self, marks: Fingerprints) -> set[str]:
         names = {name for name, mark in marks.items() if name in self._marks and self._marks[name] != mark}
@@ -359,9 +224,9 @@ class Live:
             topics = topics_of(event)
             text = self.event(event)
             for subscriber in takers:
-                if place > subscriber.after and concerns(subscriber, topics):
+                if (subscriber.after is None or place > subscriber.after) and subscriber.concerned(topics):
                     subscriber.offer(written(place), text)
-        self._full = max(self._full, Cursor(events[-1].tx, events[-1].id))
+        self._full = Cursor(events[-1].tx, events[-1].id)
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -377,12 +242,12 @@ class Live:
 
     def resync(self, subscriber: Subscriber, reason: str) -> bytes:
         """Said when it is sent: what came in between is covered by it, and is not told again."""
-        cursor = subscriber.after = self.cursor or Cursor()
+        cursor = subscriber.after = self._end
         return message("resync", {"reason": reason, **self._data(cursor)}, cursor)
 
     def _data(self, cursor: Cursor | None = None) -> dict[str, Any]:
         place = cursor or self.cursor
-        return {"at": self._store.clock.now().isoformat(), "id": None if place is None else written(place)}
+        return {"at": self._clock.now().isoformat(), "id": None if place is None else written(place)}
 
     def _stale(self) -> bytes:
         since = 0.0 if self._stale_since is None else time.monotonic() - self._stale_since
@@ -414,25 +279,3 @@ class Live:
                     cursor = None if subscriber.full else self.cursor
                     beat = message("beat", self._data(), cursor, more=": still here\n")
                     subscriber.offer("beat", beat)
-
-
-def topics_of(event: EventRecord) -> set[str]:
-    changed = changed_by([(event.type, event.job_id)])
-    own = set() if event.item_id is None else {f"item:{event.item_id}"}
-    return changed.hard | changed.soft | own
-
-
-def concerns(subscriber: Subscriber, topics: Iterable[str]) -> bool:
-    return subscriber.topics is None or not subscriber.topics.isdisjoint(topics)
-
-
-def _items(topics: frozenset[str] | None) -> set[int]:
-    return {int(name[5:]) for name in topics or () if name.startswith("item:")}
-
-
-def _state_of(file: Path | None) -> tuple[int, ...]:
-    try:
-        state = None if file is None else file.stat()
-    except OSError:
-        return (0,)
-    return () if state is None else (state.st_mtime_ns, state.st_size, state.st_ino)

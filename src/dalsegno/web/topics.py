@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dalsegno.errors import InputInvalid
+from dalsegno.model.records import EventRecord
 from dalsegno.model.suggest import did_you_mean
 
 TOPICS = {
@@ -69,6 +70,13 @@ def changed_by(happened: Iterable[tuple[str, int | None]]) -> Changed:
             hard.add("jobs")
         hard.update(_BY_PREFIX.get(kind.partition("_")[0], ()))
     return Changed(hard, soft - hard)
+
+
+def topics_of(event: EventRecord) -> set[str]:
+    """Those that one event changes."""
+    changed = changed_by([(event.type, event.job_id)])
+    own = set() if event.item_id is None else {f"item:{event.item_id}"}
+    return changed.hard | changed.soft | own
 
 
 def wanted(text: str | None) -> frozenset[str] | None:

@@ -13,8 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from dalsegno.insight.events import Cursor
 from dalsegno.insight.pulse import MOST, read_cursor
-from dalsegno.web.live import Live, Subscriber, concerns, topics_of
-from dalsegno.web.topics import wanted
+from dalsegno.web.live import Live
+from dalsegno.web.subscriber import Subscriber
+from dalsegno.web.topics import topics_of, wanted
 
 router = APIRouter(tags=["events"])
 
@@ -85,7 +86,7 @@ class Stream(Response):
         if self._resume is None:
             return
         after = read_cursor(self._resume)
-        topics = None if after is None else await live.missed(after, subscriber.topics)
+        topics = None if after is None else await live.reader.missed(after, subscriber)
         if topics is None:
             yield live.resync(subscriber, "unknown")
             return
@@ -96,16 +97,16 @@ class Stream(Response):
     async def _events(self) -> AsyncIterator[bytes]:
         """It reads what it has missed page by page, and joins the others where they are."""
         live, subscriber = self._live, self._subscriber
-        after = await live.position() if self._resume is None else read_cursor(self._resume)
+        after = read_cursor(self._resume) if self._resume is not None else await live.reader.position()
         yield live.hello(after if self._resume is None else None)
         read = 0
         while after is not None and read < MOST:
-            page = await live.replay(after)
+            page = await live.reader.page(after)
             if page is None:
                 after = None
                 break
             for event in page:
-                if concerns(subscriber, topics_of(event)):
+                if subscriber.concerned(topics_of(event)):
                     yield live.event(event)
             if page:
                 after, read = Cursor(page[-1].tx, page[-1].id), read + len(page)
@@ -113,7 +114,7 @@ class Stream(Response):
                 subscriber.after = after
                 live.join(subscriber)
                 return
-        subscriber.after = await live.position()
+        subscriber.after = await live.reader.position()
         live.join(subscriber)
         await live.ready()
         yield live.resync(subscriber, "unknown" if after is None else "too_many")
