@@ -83,3 +83,93 @@ def test_the_check_names_a_module_that_is_not_there(folder: Path) -> None:
     answer = say("config", "check", fine=False)
     assert answer.code == 2
     assert 'The services of "studio.missing" cannot be loaded' in answer.err
+
+
+# --- changing them ----------------------------------------------------------------------------------
+
+
+def numbers() -> list[int]:
+    return [line["revision"]["id"] for line in say("config", "revisions", "--json").data]
+
+
+def test_keys_are_set_and_taken_out_and_the_rest_stays(here: str, folder: Path) -> None:
+    file = folder / "dalsegno.env"
+    file.write_text("# mine\nDRAIN_SEC=5 # short\nSUBSONIC_PASSWORD=winter-river\n")
+    answer = say(
+        "config", "edit", "--set", "drain_sec=7", "--set", "NODE_NAME=attic", "--note", "slower", "--json"
+    ).data
+    assert answer.keys() == {"revision", "created", "state", "version", "warnings", "diff", "impact"}
+    assert file.read_text() == "# mine\nDRAIN_SEC=7 # short\nSUBSONIC_PASSWORD=winter-river\nNODE_NAME=attic\n"
+    assert answer["revision"]["note"] == "slower"
+    text = say("config", "edit", "--unset", "NODE_NAME").out
+    assert "-NODE_NAME=attic" in text
+    assert f"New jobs use #{numbers()[0]}." in text
+    assert file.read_text() == "# mine\nDRAIN_SEC=7 # short\nSUBSONIC_PASSWORD=winter-river\n"
+    assert "The file says so already." in say("config", "edit", "--set", "DRAIN_SEC=7").out
+    assert len(numbers()) == 3
+
+
+def test_an_editor_sees_masks_and_changes_what_it_likes(
+    file_here: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "dalsegno.env"
+    file.write_text("SUBSONIC_PASSWORD=winter-river\nDRAIN_SEC=5\n")
+    seen = folder / "seen"
+    editor = folder / "editor.sh"
+    editor.write_text(f'#!/bin/sh\ncp "$1" {seen}\nsed -i s/DRAIN_SEC=5/DRAIN_SEC=6/ "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    say("config", "edit")
+    assert seen.read_text() == "SUBSONIC_PASSWORD=***\nDRAIN_SEC=5\n"
+    assert file.read_text() == "SUBSONIC_PASSWORD=winter-river\nDRAIN_SEC=6\n"
+    editor.write_text('#!/bin/sh\nsed -i s/DRAIN/DRIAN/ "$1"\n')
+    answer = say("config", "edit", fine=False)
+    assert answer.code == 2
+    assert 'Did you mean "DRAIN_SEC"?' in answer.err
+    monkeypatch.setenv("VISUAL", "false")
+    assert "nothing was saved" in say("config", "edit", fine=False).err
+    monkeypatch.setenv("VISUAL", str(folder / "missing"))
+    assert "cannot be started" in say("config", "edit", fine=False).err
+    assert file.read_text() == "SUBSONIC_PASSWORD=winter-river\nDRAIN_SEC=6\n"
+
+
+def test_revisions_are_compared_and_applied(here: str, folder: Path) -> None:
+    assert "No revisions" in say("config", "revisions").out
+    say("config", "edit", "--set", "DRAIN_SEC=5", "--set", "SUBSONIC_PASSWORD=winter-river", "--note", "first")
+    say("config", "edit", "--set", "DRAIN_SEC=6", "--set", "SUBSONIC_PASSWORD=frozen-lake")
+    second, first = numbers()
+    text = say("config", "diff", first, second).out
+    assert "-DRAIN_SEC=5" in text
+    assert "SUBSONIC_PASSWORD has another value." in text
+    assert "No difference." in say("config", "diff", second).out
+    answer = say("config", "apply", first, "--json").data
+    assert answer["revision"]["restores"] == first
+    assert (folder / "dalsegno.env").read_text() == "DRAIN_SEC=5\nSUBSONIC_PASSWORD=frozen-lake\n"
+    listed = say("config", "revisions").out
+    assert "first" in listed
+    assert "winter-river" not in listed + text
+    assert say("config", "apply", "999", fine=False).code == 2
+    assert say("config", "revisions", "--limit", "1", "--before", second, "--json").data[0]["revision"]["id"] == first
+
+
+def test_a_change_that_is_wrong_is_refused_with_every_reason(file_here: str, folder: Path) -> None:
+    answer = say("config", "edit", "--set", "DRAIN_SEC=soon", "--set", "LIBRARY_ROT=x", "--json", fine=False)
+    assert answer.code == 2
+    assert answer.error["code"] == "config_invalid"
+    assert [each["key"] for each in answer.error["details"]["errors"]] == ["DRAIN_SEC", "LIBRARY_ROT"]
+    assert say("config", "edit", "--set", "DRAIN_SEC", fine=False).code == 2
+    assert not (folder / "dalsegno.env").exists()
+
+
+def test_the_check_names_all_mistakes(folder: Path) -> None:
+    (folder / "dalsegno.env").write_text("DRIAN_SEC=5\nLANGUAGE=fr\n")
+    answer = say("config", "check", fine=False)
+    assert "line 1, DRIAN_SEC" in answer.err
+    assert "line 2, LANGUAGE" in answer.err
+
+
+def test_jobs_know_the_revision_they_were_made_with(file_here: str) -> None:
+    say("config", "edit", "--set", "DRAIN_SEC=5")
+    say("submit", "scale", "--json")
+    (line,) = say("config", "revisions", "--json").data
+    assert line["jobs"] == 1

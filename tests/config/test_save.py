@@ -388,8 +388,8 @@ def test_revisions_come_page_by_page(store: Store, kept: Current) -> None:
 
 
 def test_files_of_two_machines_are_kept_apart(store: Store, kept: Current, file: Path) -> None:
-    other = Current.fixed(Settings(_env_file=None, node_name="cellar"))
-    other.file = file
+    other = Current.of(file)
+    other.host = "cellar"
     assert numbers(store, other) == []
     begin(store, other)
     assert numbers(store, kept) != numbers(store, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,6 +59,9 @@ class Current:
         self.started = self._loaded
         """As they were when this process began: what needs a restart is still so."""
         self.secrets.add(self._loaded.settings.secrets())
+        alone = self._loaded.settings.database_url.startswith("sqlite")
+        self.host = None if alone else socket.gethostname()
+        """Whose file it is, where several machines may share the database. Not NODE_NAME: that is in the file."""
 
     @classmethod
     def of(cls, env_file: Path | None = None, database: str | None = None) -> Current:

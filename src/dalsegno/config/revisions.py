@@ -65,7 +65,7 @@ def revision_in_force(store: Store, current: Current) -> int | None:
 def _of(current: Current) -> tuple[sa.ColumnElement[bool], ...]:
     return (
         config_revisions.c.file_path == str(current.file),
-        config_revisions.c.node == current.started.settings.node_name,
+        config_revisions.c.node.is_(None) if current.host is None else config_revisions.c.node == current.host,
     )
 
 

@@ -214,7 +214,7 @@ def _insert(
     content = stored(document).text
     values: dict[str, Any] = {
         "file_path": str(current.file),
-        "node": current.started.settings.node_name,
+        "node": current.host,
         "content": content,
         "content_hash": fingerprint(content),
         "note": _clean(note, document, current) if note else None,
