@@ -36,12 +36,15 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), instead)
     for pattern, instead in (
         (r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s'\"<>]+", "<url>"),
+        # What it was about when it broke: `downloading Artist - Title: …`, `Artist - Title: …`.
+        (r"^(\w+ing) (?:(?!: )[^\n]){1,300}: ", r"\1 …: "),
+        (r"^(?:(?!: )[^\n]){1,200} - (?:(?!: )[^\n]){1,200}: ", "…: "),
         (r"\(at (?:[^()\n]*[/\\])?([^/\\()\n]+):\d+\)", r"(at \1)"),  # the file says where, the line moves
         (r"(?<!\w)'[^'\n]{0,400}'(?!\w)|\"[^\"\n]{0,400}\"|“[^”\n]{0,400}”|「[^」\n]{0,400}」", "'…'"),
         (r"(?<![\w<])(?:[A-Za-z]:)?(?:[/\\][^\s/\\:,;'\"()<>]+){2,}[/\\]?", "<path>"),
         (r"(?i)\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", "<id>"),
         (r"\b(?=\w*\d)(?=\w*[A-Za-z])\w{8,}\b", "<id>"),
-        (rf"(?i){_TELLING}(?<![\w.])[-+]?\d[\d.,:_]*(?:e[-+]?\d+)?", "<n>"),
+        (rf"(?i){_TELLING}(?<![\w.])[-+]?\d(?:[\d.,:_]*\d)?(?:e[-+]?\d+)?", "<n>"),
         (r"\s+", " "),
     )
 )
