@@ -26,7 +26,7 @@ function local(root) {
 
 // Live: a topic changed, its regions are fetched.
 const dirty = new Set(), asked = {};
-let up, frozen, through, busy, timer, fresh = now();
+let up, frozen, busy, timer, fresh = now();
 
 function touch(topic) {
 	for (const { id, dataset } of $$("[data-live]")) {
@@ -53,7 +53,7 @@ async function look(ids) {
 			fresh = now();
 		} catch {}
 	}
-	busy = through = false;
+	busy = false;
 	touch(null);
 }
 // Rows stay put while ticked, a menu is open, a log is scrolled.
@@ -75,7 +75,7 @@ function still(old, next) {
 on("htmx:before:swap", ({ detail: { tasks } }) => {
 	for (const { target, fragment } of tasks) {
 		local(fragment);
-		if (!through) still(target, fragment);
+		if (!("all" in target.dataset)) still(target, fragment);
 	}
 });
 on("htmx:after:swap change", tidy);
@@ -92,7 +92,9 @@ function show() {
 	const [word, small] = $$("b, small", pill), age = old < 120 ? old + " s" : Math.round(old / 60) + " min";
 	if (word.textContent !== said[kind]) word.textContent = said[kind];
 	small.textContent = old < 2 ? "" : said.ago.replace("{age}", age);
-	if (!up && old % 5 === 4) touch();
+	if (up || document.hidden) return;
+	htmx.trigger("#live", "wake");
+	if (old % 5 === 4) touch();
 }
 on("htmx:sse:after:connection", () => { up = true; touch(); show(); });
 on("htmx:sse:before:connection htmx:sse:error htmx:sse:close", () => { up = false; show(); });
@@ -101,11 +103,8 @@ on("htmx:sse:before:message", ({ detail: { message: { event } } }) => {
 	if (up && !dirty.size) fresh = now();
 	if (!/^(hello|beat|stale)$/.test(event)) touch(/^(resync|fresh)$/.test(event) ? undefined : event);
 });
-on("htmx:error htmx:response:error", ({ target: source }) => {
-	const again = () => htmx.ajax("GET", source.getAttribute("hx-sse:connect"), { source });
-	if (source.id === "live") setTimeout(again, 3000);
-});
 on("visibilitychange", () => touch());
+on("DOMContentLoaded", show);
 
 on("htmx:after:request", ({ target }) => {
 	if (target.id !== "live") menus(() => true), tick(false);
@@ -114,7 +113,7 @@ on("click", async (event) => {
 	const { target } = event, link = target.closest("a[data-drawer]");
 	menus((menu) => !menu.contains(target));
 	if (target.closest("[data-help]")) help.showModal();
-	if (target.closest(".arrivals")) { through = true; touch(); }
+	if (target.closest(".arrivals")) { target.closest("[data-live]").dataset.all = ""; touch(); }
 	if (!link || event.ctrlKey || event.metaKey) return;
 	event.preventDefault();
 	try {
