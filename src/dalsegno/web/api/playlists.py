@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
+from dalsegno.catalog.browse import PLAYLISTS, find_playlists
+from dalsegno.catalog.judged import shelves
 from dalsegno.catalog.overview import upload_backend
 from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.scope import parse_scope
@@ -19,16 +22,19 @@ from dalsegno.catalog.status import (
     list_pools,
     playlist_detail,
 )
-from dalsegno.errors import InputInvalid, NotFound
+from dalsegno.errors import InputInvalid, NotFound, QueryInvalid
+from dalsegno.insight.query import parse
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import Name
-from dalsegno.web.api.parameters import Cursor, Limit, Named, Number, place
+from dalsegno.web.api.parameters import Cursor, Limit, Named, Number, Q, place
 from dalsegno.web.room import Here
 
 router = APIRouter(tags=["catalog"])
 
 SONGS = 500
+PATIENCE = 5.0
+"""Seconds that a query waits for the first look at all playlists."""
 
 OfPool = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this pool.")]
 OfPlaylist = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this playlist.")]
@@ -37,11 +43,17 @@ Downloaded = Annotated[bool | None, Query(description="Only with a file, or only
 
 class Pools(BaseModel):
     pools: list[PoolLine]
+    at: datetime
+    """When all of their playlists were looked at: a moment ago."""
 
 
 class Playlists(BaseModel):
     playlists: list[PlaylistLine]
     next_cursor: str | None
+    total: int | None = None
+    """How many the query finds, as of the last look at all; null without a query."""
+    partial: bool = False
+    """All of them are being looked at for the first time: ask again in a moment."""
 
 
 class Songs(BaseModel):
@@ -76,12 +88,17 @@ class SongInFull(BaseModel):
 def pools(here: Here) -> Pools:
     """All pools, by platform and name; each with the worst status of its playlists, and why."""
     backend = upload_backend(here.store, here.settings)
-    return Pools(pools=here.store.read(lambda tx: list_pools(tx, upload_backend_id=backend)))
+    looked = shelves(here.store, backend, patience=PATIENCE)
+    if looked is not None:
+        return Pools(pools=looked.pools, at=looked.at)
+    found, at = here.store.read(lambda tx: (list_pools(tx, upload_backend_id=backend), tx.now))
+    return Pools(pools=found, at=at)
 
 
-@router.get("/playlists", responses=refusals(NotFound, InputInvalid))
+@router.get("/playlists", responses=refusals(NotFound, QueryInvalid, InputInvalid))
 def playlists(
     here: Here,
+    q: Q = None,
     source: Annotated[Named, Query(description="Only of this platform.")] = None,
     pool: OfPool = None,
     name: Annotated[Named, Query(description="Only with this text in the name.")] = None,
@@ -89,15 +106,21 @@ def playlists(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Playlists:
-    """Playlists by name: songs, downloaded, uploaded, the status (异常, 进行中, 未完成, 已完成) and why."""
-    after, backend = place(cursor), upload_backend(here.store, here.settings)
-    page = here.store.read(
-        lambda tx: list_playlists(
-            tx, platform=source, pool_id=pool, name=name, status=status, upload_backend_id=backend, after=after,
-            limit=limit,
-        )
-    )  # fmt: skip
-    return Playlists(playlists=page.lines, next_cursor=None if page.next is None else str(page.next))
+    """Playlists by name, how each stands (异常, 进行中, 未完成, 已完成) and why: `status:error platform:qq rain`."""
+    query = parse(q, PLAYLISTS)
+    for key, value in (("platform", source), ("pool", pool and str(pool)), ("status", status), ("", name)):
+        if value:
+            query = query.with_(key, value)
+    backend = upload_backend(here.store, here.settings)
+    if not query:
+        after = place(cursor)
+        page = here.store.read(lambda tx: list_playlists(tx, upload_backend_id=backend, after=after, limit=limit))
+        return Playlists(playlists=page.lines, next_cursor=None if page.next is None else str(page.next))
+    looked = shelves(here.store, backend, patience=PATIENCE)
+    if looked is None:  # a first look at very many takes longer than anybody waits
+        return Playlists(playlists=[], next_cursor=None, partial=True)
+    found = here.store.read(lambda tx: find_playlists(tx, looked, query, backend, cursor=cursor, limit=limit))
+    return Playlists(playlists=found.lines, next_cursor=found.next_cursor, total=found.total)
 
 
 @router.get("/playlists/{playlist_id}", responses=refusals(NotFound))
