@@ -70,9 +70,10 @@ async def listen(url: str, stop: asyncio.Event, heard: list[int]) -> None:
     while not stop.is_set():
         try:
             async with asyncio.timeout(1):
-                heard[0] += (await reader.read(65536)).count(b"event: ")
+                text = await reader.read(65536)
         except TimeoutError:
             continue
+        heard[0] += text.count(b"event: ")
     writer.close()
 
 
