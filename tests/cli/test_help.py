@@ -45,7 +45,8 @@ def test_the_commands_are_those_that_are_documented() -> None:
         "submit", "jobs", "job", "items", "item", "pause", "resume", "holds", "cancel", "priority",
         "retry", "force-retry", "explain", "events", "logs", "workers", "migrate", "version", "workflow apply",
         "workflow list", "workflow show", "config show", "config check", "config revisions",
-        "config diff", "config apply", "config edit", "config hash-password", "config token", "bench engine", "bench claim",
+        "config diff", "config apply", "config edit", "config hash-password", "config token",
+        "bench engine", "bench claim",
         "bench limits", "bench pools",
         "limits", "limit", "breakers", "breaker show", "breaker trip", "breaker probe", "breaker reset", "settings",
     }  # fmt: skip
