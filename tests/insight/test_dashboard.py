@@ -1,0 +1,126 @@
+"""Pools and their verdicts, minutes and their quantiles, rates and what they are based on."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from dalsegno import Engine, Store
+from dalsegno.clock import ManualClock
+from dalsegno.engine.item import Transfer
+from dalsegno.engine.minutes import EDGES, KEPT, Minutes
+from dalsegno.engine.service import Phase as ServicePhase
+from dalsegno.engine.service import phased
+from dalsegno.insight.charts import quantile, rate_of, read_charts
+from dalsegno.insight.dashboard import read_dashboard
+from dalsegno.insight.pools import Phase, phases_of, verdict
+from dalsegno.insight.workers import list_processes
+from dalsegno.store.schema import minutes
+from dalsegno.store.store import Tx
+from tests.helpers import SWIFT, one_step, submitted, wait_until
+
+
+@pytest.mark.parametrize(
+    ("resolve", "download", "code", "says"),
+    [
+        ((40, 40, 0, 0, 77.0), (1, 10, 0, 14, 1.0), "resolve_bound",
+         "download starved: resolve is the bottleneck (77 s vs 1.0 s)"),
+        ((2, 40, 0, 0, 0.2), (10, 10, 14, 14, 9.0), "transfer_bound",
+         "resolve waits: download is the bottleneck (0.2 s vs 9.0 s)"),
+        ((3, 40, 0, 0, 2.0), (8, 10, 3, 14, 4.0), "balanced", "resolve and download keep pace (2.0 s vs 4.0 s)"),
+        ((3, 40, 0, 0, 2.0), (0, 10, 0, 14, 0.0), "balanced", "download: not measured yet."),
+        ((0, 40, 0, 0, 2.0), (0, 10, 0, 14, 3.0), "idle", "download: nothing to do."),
+    ],
+)  # fmt: skip
+def test_the_pools_say_who_holds_up_whom(resolve: Any, download: Any, code: str, says: str) -> None:
+    found = verdict("download", [Phase("resolve", *resolve), Phase("download", *download)])
+    assert (found.code, found.says) == (code, says)
+
+
+def test_a_quantile_lies_within_its_bucket() -> None:
+    counts = [0] * (len(EDGES) + 1)
+    assert quantile(counts, 0.5) is None
+    counts[10] = 100
+    half, most = quantile(counts, 0.5), quantile(counts, 0.95)
+    assert half is not None
+    assert most is not None
+    assert EDGES[9] < half < most < EDGES[10]
+    counts[-1] = 1000
+    assert quantile(counts, 0.95) == EDGES[-1]
+
+
+def test_bytes_count_once_and_what_was_there_before_does_not() -> None:
+    moved = Transfer(1000, 0.0)
+    moved.moved(1500, 5000, 1.0)
+    assert (moved.news(), moved.news()) == (500, 0)
+    moved.moved(200, 5000, 2.0)  # it started over
+    moved.moved(700, 5000, 3.0)
+    assert moved.news() == 500
+
+
+def test_rows_of_minutes_are_written_once_a_change_and_old_ones_go(still: Store, clock: ManualClock) -> None:
+    def add(service: str, minute: int) -> None:
+        row = {"minute": minute, "process_id": 1, "service": service, "durations": [1], "succeeded": 2}
+        still.write("minute", lambda tx: tx.conn.execute(sa.insert(minutes).values(**row)))
+
+    now = int(clock.now().timestamp()) // 60
+    add("old", now - KEPT - 1)
+    add("new", now - 1)
+    kept = Minutes()
+    kept._minute(now, "work").counts["succeeded"] = 3
+    rows = kept.to_write(7)
+    assert [(row["minute"], row["process_id"], row["succeeded"]) for row in rows] == [(now, 7, 3)]
+    still.write("store", lambda tx: kept.store(tx, rows))
+    still.write("store", lambda tx: kept.store(tx, rows))  # again, as after a lost connection
+    kept.written()
+    assert kept.to_write(7) == []
+    found = still.read(lambda tx: tx.rows(sa.select(minutes).order_by(minutes.c.minute)))
+    assert [(row["service"], row["succeeded"]) for row in found] == [("new", 2), ("work", 3)]
+
+
+def test_a_rate_is_that_of_the_last_minutes(still: Store, clock: ManualClock) -> None:
+    clock.advance((60 - clock.now().timestamp() % 60) + 30)  # half a minute past
+    now = int(clock.now().timestamp()) // 60
+
+    def add(tx: Tx) -> None:
+        for minute, count in ((now - 6, 999), (now - 1, 60), (now, 30)):
+            row = {"minute": minute, "process_id": 1, "service": "work", "durations": [], "succeeded": count}
+            tx.conn.execute(sa.insert(minutes).values(**row))
+
+    still.write("minutes", add)
+    rate = still.read(lambda tx: rate_of(tx, "work"))
+    assert rate == pytest.approx(1.0, rel=0.05)
+    assert still.read(lambda tx: rate_of(tx, "other")) is None
+    charts = still.read(read_charts)
+    (line,) = charts.series
+    assert line.outcomes["succeeded"][-2:] == [60, 30]
+    assert charts.minutes[-1] == datetime.fromtimestamp(now * 60, UTC)
+    assert charts.minutes[0] == charts.minutes[-1] - timedelta(minutes=59)
+
+
+def test_phases_tell_how_they_stand(store: Store) -> None:
+    opened = threading.Event()
+    service = phased(
+        "work",
+        [ServicePhase("resolve", lambda item: item.key), ServicePhase("fetch", lambda item, _: opened.wait(30))],
+        workers=4,
+    )
+    with Engine(store, [service], SWIFT):
+        submitted(store, one_step(), 9)
+
+        def busy() -> Any:
+            lines = store.read(list_processes)
+            return next((found for found in phases_of(lines).values() if found[-1].busy), None)
+
+        resolve, fetch = wait_until(busy, "a phase at work")
+        assert (resolve.name, fetch.name) == ("resolve", "fetch")
+        assert fetch.most == 4
+        assert fetch.capacity > 0
+        board = store.read(read_dashboard)
+        assert [pool.name for pool in board.pools] == ["resolve", "fetch"]
+        assert board.verdicts[0].service == "work"
+        opened.set()
