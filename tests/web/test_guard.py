@@ -235,7 +235,14 @@ def test_no_secret_is_in_any_answer(store: Store, consoles: Callable[..., Desk])
     with Engine(store, [leaky], SWIFT):  # an engine that was not told, so that it is all in the database
         job_id = desk.start(options={"said": secret}, requested_by=secret)["id"]
         desk.until(job_id, "completed_with_errors")
-    for path in ("/", "/?fragment=active", f"/api/jobs/{job_id}", "/api/jobs", f"/api/jobs/{job_id}/items", "/api/workers"):
+    for path in (
+        "/",
+        "/?fragment=active",
+        f"/api/jobs/{job_id}",
+        "/api/jobs",
+        f"/api/jobs/{job_id}/items",
+        "/api/workers",
+    ):
         text = desk.http.get(path).text
         assert "hunter2" not in text, path
     assert "***" in desk.http.get("/").text
