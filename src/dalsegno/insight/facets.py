@@ -22,9 +22,9 @@ from dalsegno.store.store import Tx
 
 CAP = 1_000
 """Items that are looked at one by one."""
-STAGES = 5_000
+STAGES = 2_000
 """Stages, the newest, whose counters are added up."""
-GROUPS = 8
+GROUPS = 5
 COUNTED = ("state", "job", "stage", "service")
 
 
@@ -86,7 +86,8 @@ def counted(values: Any, more: bool) -> list[Facet]:
 
 def _newest(tx: Tx, query: Query, among: Grammar) -> sa.Subquery:
     chosen = select_items(tx, query, among=among)
-    return sa.select(stages).where(*chosen.of_stages).order_by(stages.c.id.desc()).limit(STAGES).subquery()
+    columns = (stages.c.key, stages.c.service, *(stages.c[state] for state in ItemStatus))
+    return sa.select(*columns).where(*chosen.of_stages).order_by(stages.c.id.desc()).limit(STAGES).subquery()
 
 
 def _states(tx: Tx, query: Query, among: Grammar) -> list[Facet]:
