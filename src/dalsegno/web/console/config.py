@@ -6,7 +6,6 @@ Secrets go one way: they can be typed, and never come back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
@@ -45,8 +44,8 @@ ORIGINS = {
     "environment": N_("the environment"),
     "option": N_("an option of the command line"),
 }
-TYPED = "key."
-"""Before the names of keys in the form; `drop.` takes one out."""
+TYPED, WAS = "key.", "was."
+"""Before the names of keys in the form: what was typed, and what stood there. `drop.` takes one out."""
 
 
 @router.get("/config")
@@ -131,7 +130,13 @@ def _page(
 
 
 def _typed(form: FormData) -> dict[str, str]:
-    return {name.removeprefix(TYPED): str(value).strip() for name, value in form.items() if name.startswith(TYPED)}
+    """Answers that are others than the page had: what nobody touched is left to the file, whatever it says by now."""
+    found = {}
+    for name, value in form.items():
+        key = name.removeprefix(TYPED)
+        if name.startswith(TYPED) and str(value).strip() != str(form.get(f"{WAS}{key}", "")).strip():
+            found[key] = str(value).strip()
+    return found
 
 
 def _by_key(view: ConfigView, judged: Preview | None) -> dict[str, list[Any]]:
@@ -154,15 +159,15 @@ def _content(here: Room, view: ConfigView, form: FormData) -> str:
 
 def changes(fields: tuple[Field, ...], form: FormData) -> dict[str, str | None]:
     """What the answers change: those that are as the file has them are left alone, with their quotes and remarks."""
-    typed: Mapping[str, str] = _typed(form)
+    typed = _typed(form)
     found: dict[str, str | None] = {}
     for each in fields:
+        now = each.in_file or ""
+        answer = typed.get(each.key, now)
         if f"drop.{each.key}" in form:
             found[each.key] = None
-        elif (
-            each.key in typed and not (each.secret and not typed[each.key]) and typed[each.key] != (each.in_file or "")
-        ):
-            found[each.key] = typed[each.key]
+        elif answer != now and (answer or not each.secret):
+            found[each.key] = answer
     name = field(form, "new.key").upper()
     if name:
         found[name] = field(form, "new.value")
