@@ -115,7 +115,8 @@ def tried(found: ItemInFull) -> list[tuple[Attempt, list[CandidateRecord], list[
     left = list(found.candidates)
     rows = []
     for attempt in found.attempts:
-        own = [each for each in left if attempt.ended_at is None or each.at <= attempt.ended_at]
+        until = None if attempt is found.attempts[-1] else attempt.ended_at
+        own = [each for each in left if until is None or each.at <= until]
         left = [each for each in left if each not in own]
         rows.append((attempt, own, chain(own)))
     return rows[::-1]
