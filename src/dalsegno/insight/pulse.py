@@ -27,7 +27,7 @@ from dalsegno.store.schema import (
 )
 from dalsegno.store.store import Tx
 
-MOST = 20_000
+MOST = 5_000
 """Events that are looked through; of more it is only said that they are too many to tell one by one."""
 LAST = 100
 """Rows at the end of a log whose ids are its fingerprint: on PostgreSQL a smaller id may appear later."""

@@ -12,13 +12,15 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dalsegno.insight.events import Cursor
-from dalsegno.insight.pulse import MOST, read_cursor
+from dalsegno.insight.pulse import read_cursor
 from dalsegno.web.live import Live
 from dalsegno.web.subscriber import Subscriber
 from dalsegno.web.topics import topics_of, wanted
 
 router = APIRouter(tags=["events"])
 
+REPLAYED = 20_000
+"""Events that are read again for somebody who comes back."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 EXAMPLE = """retry: 2000
 event: hello
@@ -100,7 +102,7 @@ class Stream(Response):
         after = read_cursor(self._resume) if self._resume is not None else await live.reader.position()
         yield live.hello(after if self._resume is None else None)
         read = 0
-        while after is not None and read < MOST:
+        while after is not None and read < REPLAYED:
             page = await live.reader.page(after)
             if page is None:
                 after = None
