@@ -27,7 +27,7 @@ from tests.web.test_serving import address
 
 MARK = "x7Qz"
 """In every planted secret, so that one look finds them all."""
-MOST_PAGES = 400
+MOST_PAGES = 300
 
 
 class Plants:
@@ -138,7 +138,7 @@ class Links(HTMLParser):
 
 
 def crawl(http: httpx.Client, paths: list[str]) -> Iterator[tuple[str, str]]:
-    """Every page that links lead to from these: of addresses that differ only in numbers, three."""
+    """Every page that links lead to from these: of addresses that differ only in numbers, two."""
     waiting, seen, shapes = list(paths), set(paths), {}
     visited = 0
     while waiting and visited < MOST_PAGES:
@@ -157,7 +157,7 @@ def crawl(http: httpx.Client, paths: list[str]) -> Iterator[tuple[str, str]]:
             seen.add(where)
             shape = re.sub(r"\d+", "0", where)
             shapes[shape] = shapes.get(shape, 0) + 1
-            if shapes[shape] <= 3:
+            if shapes[shape] <= 2:
                 waiting.append(where)
 
 
@@ -186,6 +186,7 @@ def dump(url: str) -> Iterator[tuple[str, str]]:
         store.close()
 
 
+@pytest.mark.timeout(300)
 def test_no_planted_secret_comes_out_anywhere(
     backend: str, fresh_database: Callable[..., str], tmp_path: Path, parrot: tuple[int, set[str]]
 ) -> None:
@@ -245,6 +246,17 @@ def test_no_planted_secret_comes_out_anywhere(
     assert len(seen) > 30
 
 
+def _without_links(text: str, plant: Plants) -> str:
+    """A page may lead back to the very question it was asked."""
+    for secret in plant.made.values():
+        for times in (2, 1):
+            coded = secret
+            for _ in range(times):
+                coded = quote(coded, safe="")
+            text = text.replace(coded, "") if coded != secret else text
+    return text
+
+
 def _as_shown(http: httpx.Client, note: str = "") -> dict[str, Any]:
     """The settings file as the console shows it, with its secrets masked, and a comment more: to be saved again."""
     shown = http.get("/api/config/env").json()
@@ -274,13 +286,12 @@ def work_and_look(url: str, password: str, plant: Plants, asked: set[str]) -> It
         assert wrong.status_code == 422
         yield "a refused revision", wrong.text
         yield from crawl(http, ["/", *operations(http)])
-        for name, secret in plant.made.items():
-            for path in ("/api/jobs", "/api/logs", "/api/events", "/api/search", "/", "/jobs", "/songs", "/logs"):
-                answer = http.get(path, params={"q": secret}, headers={"accept": "text/html,*/*"})
-                links = (quote(quote(secret, safe=""), safe=""), quote(secret, safe=""))  # back to this very question
-                yield f"{path} asked for {name}", answer.text.replace(links[0], "").replace(links[1], "")
-            refused = http.post("/api/jobs", json={"template": secret, "scope": {"playlists": [secret]}})
-            yield f"a job called {name}", refused.text
+        everything = " ".join(plant.made.values())
+        for path in ("/api/jobs", "/api/logs", "/api/events", "/api/search", "/", "/jobs", "/songs", "/logs"):
+            answer = http.get(path, params={"q": everything}, headers={"accept": "text/html,*/*"})
+            yield f"{path} asked for them", _without_links(answer.text, plant)
+        refused = http.post("/api/jobs", json={"template": everything, "scope": {"playlists": [everything]}})
+        yield "a job called like them", refused.text
         told = http.stream("GET", "/api/events/stream", params={"events": "full", "last_event_id": "0"})
         with told as stream:
             text = ""
