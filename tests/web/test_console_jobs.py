@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -302,3 +303,16 @@ def test_a_workflow_is_laid_out_without_overlaps() -> None:
     assert x["a"] < x["b"] == x["c"] < x["d"] < x["e"]
     assert [line.each for line in graph.lines] == [False, False, False, False, True]
     assert all(box.x + 168 <= graph.width and box.y + 62 <= graph.height for box in graph.boxes)
+
+
+def test_a_settings_file_that_is_wrong_on_disk_is_told_with_the_way_to_it(
+    store: Store, consoles: Callable[..., Desk], tmp_path: Path
+) -> None:
+    file = tmp_path / "dalsegno.env"
+    file.write_text("LIBRARY_ROOT=/music\n")
+    desk = consoles(store, env_file=file)
+    assert "settings file" not in get(desk, "/").by_id("attention").text
+    file.write_text("DOWNLOAD_WORKERS=many\n")
+    page = check_page(desk, "/")
+    assert "The settings file on disk is not valid" in page.by_id("attention-config").text
+    assert "DOWNLOAD_WORKERS" in page.by_id("attention-config").text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
@@ -12,9 +13,11 @@ from fastapi.responses import HTMLResponse
 from dalsegno.catalog.overview import overview
 from dalsegno.catalog.subjects import keys_of, names_of
 from dalsegno.errors import NotFound
+from dalsegno.insight.attention import in_order
 from dalsegno.insight.charts import Charts, read_charts
 from dalsegno.insight.dashboard import Dashboard, read_dashboard
 from dalsegno.store.store import Tx
+from dalsegno.web.api.dashboard import attention_of
 from dalsegno.web.console.frame import render, wanted, words_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
@@ -51,8 +54,10 @@ def dashboard(request: Request, here: Here, job: Annotated[int | None, Query(ge=
     charts = share("charts", lambda: here.store.read(read_charts)) if wanted(request, "charts") else None
     values = {**values, "charts": [] if charts is None else plots(words, charts)}
     numbers, storage = None, None
-    if wanted(request, "figures", "storage"):
+    if wanted(request, "attention", "figures", "storage"):
         numbers, storage = share("overview", lambda: overview(here.store, here.settings))
+        board: Dashboard = values["board"]
+        values["board"] = replace(board, attention=in_order([*board.attention, *attention_of(here, storage)]))
     return render(
         request, here, "dashboard.html", page="dashboard", live=LIVE, told=telling(words), numbers=numbers,
         storage=storage, services=_under_way(values["board"]), **values,

@@ -10,7 +10,7 @@ from dalsegno.insight.attention import Attention
 from dalsegno.insight.dashboard import Eta
 from dalsegno.insight.pools import Verdict
 from dalsegno.web.console.i18n import N_
-from dalsegno.web.console.words import Words
+from dalsegno.web.console.words import Words, size
 
 ATTENTION = {
     "disk_full": N_("The disk is full; job %(job_id)s is paused"),
@@ -27,6 +27,7 @@ ATTENTION = {
     "process_stale": N_("Process %(pid)s on %(node)s gives no sign"),
     "no_engine": N_("No engine is at work"),
     "config_invalid": N_("The settings file on disk is not valid"),
+    "disk_soon_full": N_("The disk of the library is almost full"),
 }
 HINTS = {
     "process_stale": N_("What it held is about to be taken back."),
@@ -56,6 +57,11 @@ def attention(words: Words, entry: Attention) -> Told:
     if entry.code not in ATTENTION:
         return Told(entry.says, "")
     title = words.text(ATTENTION[entry.code], **{**entry.data, "": ""})
+    if entry.code == "config_invalid":
+        return Told(title, f"{entry.says} {words.text(HINTS[entry.code])}")
+    if entry.code == "disk_soon_full":
+        free, keep = size(entry.data["free"]), size(entry.data["keep"])
+        return Told(title, words.text("%(free)s are free, and %(keep)s must stay so.", free=free, keep=keep))
     if entry.code in HINTS:
         return Told(title, words.text(HINTS[entry.code]))
     reason, by = entry.data.get("reason"), entry.data.get("by")
