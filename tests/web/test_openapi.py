@@ -139,7 +139,7 @@ def test_the_documentation_is_one_page_of_this_console(desk: Desk) -> None:
 
 
 def test_examples_are_answers_that_the_schema_allows(desk: Desk) -> None:
-    import jsonschema_rs  # noqa: PLC0415 - comes with schemathesis
+    import jsonschema_rs
 
     schema = desk.get("/api/openapi.json")
     for path, operations in schema["paths"].items():
