@@ -26,7 +26,7 @@ from dalsegno.web.api.parameters import Cursor, Q
 from dalsegno.web.console.facets import Chip, chips
 from dalsegno.web.console.frame import Frame, render, wanted, words_of
 from dalsegno.web.console.gates import gating
-from dalsegno.web.console.i18n import language_of
+from dalsegno.web.console.i18n import N_, language_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
 from dalsegno.web.console.words import Words, mark
@@ -46,6 +46,10 @@ VIEWS = {
     "all": (),
 }
 """The tabs, and the states each is about."""
+LINKS = (
+    N_("slower"), N_("no match"), N_("timeout"), N_("unreachable"), N_("not offered"), N_("gone"), N_("breaker open"),
+)  # fmt: skip
+"""What links of a chain of sources say; others have the words of the source itself."""
 LONGEST = 64
 """Characters of a chip."""
 

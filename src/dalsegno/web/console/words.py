@@ -133,7 +133,7 @@ class Words:
     def span(self, seconds: float | None) -> str:
         if seconds is None:
             return ""
-        if 0 < seconds < 1:
+        if 0 < seconds < 0.9995:
             return self.text("%(ms)s ms", ms=f"{seconds * 1000:.0f}")
         if seconds < 60:
             return self.text("%(s)s s", s=f"{max(0, seconds):.0f}")
