@@ -21,14 +21,12 @@ from dalsegno.insight.progress import JobProgress, progress_of
 from dalsegno.insight.workers import ProcessLine, TransferTotals, list_processes, transfer_totals
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import JOB_ACTIVE, JOB_FINISHED, ItemStatus, JobStatus, StageStatus
-from dalsegno.store.schema import events, items, jobs, stages
+from dalsegno.store.schema import error_groups, items, jobs, stages
 from dalsegno.store.store import Tx
 
 QUEUE = 8
 RECENT = 5
 FAILURES = 6
-LOOKED_AT = 500
-"""Events among which the last failures are looked for."""
 CAP = 1000
 UNDER_WAY = frozenset({StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED})
 
@@ -189,14 +187,22 @@ def _counters(tx: Tx, job: ActiveJob | None) -> Counters:
 
 
 def _exceptions(tx: Tx) -> list[ItemLine]:
-    """From the newest events back, so far as it is cheap. An item that was retried since has recovered, or will."""
-    newest = [events.c.tx.desc(), events.c.id.desc()] if tx.conn.dialect.name == "postgresql" else [events.c.id.desc()]
-    last = sa.select(events.c.type, events.c.item_id).order_by(*newest).limit(LOOKED_AT).subquery()
-    ids = dict.fromkeys(tx.conn.execute(sa.select(last.c.item_id).where(last.c.type == "item_failed")).scalars())
-    query = sa.select(items, stages.c.key.label("_stage")).join(stages, stages.c.id == items.c.stage_id)
-    query = query.where(items.c.id.in_(list(ids)[: FAILURES * 3]), items.c.status == ItemStatus.FAILED)
-    found = [
-        ItemLine(row["_stage"], ItemRecord.model_validate({key: row[key] for key in row if key != "_stage"}))
-        for row in tx.rows(query)
-    ]
+    """By the groups met last, each by its own small index. An item that was retried since has recovered, or will."""
+    groups = sa.select(error_groups.c.fingerprint).order_by(error_groups.c.last_at.desc()).limit(FAILURES)
+    newest = (items.c.stage_id.desc(), items.c.seq.desc())
+    found: list[ItemLine] = []
+    for fingerprint in list(tx.conn.execute(groups).scalars()):
+        wrong = (items.c.fingerprint == fingerprint, items.c.error_code.is_not(None))
+        query = (
+            sa.select(items, stages.c.key.label("_stage"), stages.c.service.label("_service"))
+            .join(stages, stages.c.id == items.c.stage_id)
+            .where(*wrong, items.c.status == ItemStatus.FAILED)
+            .order_by(*newest)
+            .limit(FAILURES)
+        )
+        found += [
+            ItemLine(row["_stage"], ItemRecord.model_validate({key: row[key] for key in row if key[0] != "_"}),
+                     row["_service"])
+            for row in tx.rows(query)
+        ]  # fmt: skip
     return sorted(found, key=lambda line: line.item.finished_at or tx.now, reverse=True)[:FAILURES]

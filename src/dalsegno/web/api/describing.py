@@ -69,6 +69,6 @@ def _exemplify(operation: dict[str, Any]) -> None:
     body = operation.get("requestBody", {}).get("content", {}).get(JSON)
     if body is not None and known["request"] is not None:
         body["example"] = known["request"]
-    answer = operation["responses"].get(str(known["status"]), {}).get("content", {}).get(JSON)
-    if answer is not None:
-        answer["example"] = known["response"]
+    for code, answer in operation["responses"].items():
+        if code.startswith("2") and JSON in answer.get("content", {}):
+            answer["content"][JSON]["example"] = known["response"]
