@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 from dalsegno import Store
 from tests.web.conftest import Desk
@@ -214,3 +215,20 @@ def test_who_may_only_look_has_nothing_to_save(store: Store, consoles: Callable[
     assert "review" not in {element.attributes.get("id") for element in page.elements}
     assert "disabled" in page.by_id("key-LIBRARY_ROOT").attributes
     assert desk.http.post("/config/save", data=answers(page)).status_code == 403
+
+
+def test_typing_is_judged_as_it_goes_and_keeps_what_was_typed(office: Desk, file: Path, chromium: Browser) -> None:
+    with chromium.new_page(viewport={"width": 1280, "height": 800}) as page:
+        page.goto(f"{office.url}/config")
+        page.fill("#key-MIN_FREE_SPACE", "lots")
+        page.wait_for_selector("#review >> text=is not a size")
+        page.fill("#key-SUBSONIC_PASSWORD", "frozen lake")
+        page.fill("#key-MIN_FREE_SPACE", "2GB")
+        page.wait_for_selector("#review >> text=New jobs use #2.")
+        page.fill("#note", "room to breathe")
+        page.click("#review >> text=Save")
+        page.wait_for_selector("#flash >> text=Saved as revision 2.")
+        assert page.input_value("#key-SUBSONIC_PASSWORD") == ""
+    assert 'SUBSONIC_PASSWORD="frozen lake"' in file.read_text()
+    assert "MIN_FREE_SPACE=2GB" in file.read_text()
+    assert office.get("/api/config/revisions")["revisions"][0]["note"] == "room to breathe"

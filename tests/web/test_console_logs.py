@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
+from playwright.sync_api import Browser
 
 from dalsegno import Store
 from dalsegno.insight.audit import AUDIT, find_acts
@@ -129,11 +130,11 @@ def test_a_line_has_an_address_and_neighbours(desk: Desk) -> None:
     write_lines(desk.store, 60, job_id=8)
     middle = desk.get("/api/logs?q=job:7&limit=30")["logs"][-1]
     page = check_page(desk, f"/logs/lines/{middle['id']}")
-    assert len(rows(page, "line-")) == 2 * AROUND + 1
-    assert page.by_id(f"line-{middle['id']}").attributes["class"].endswith("here")
+    assert len(rows(page, "near-")) == 2 * AROUND + 1
+    assert page.by_id(f"near-{middle['id']}").attributes["class"].endswith("here")
     last = desk.get("/api/logs?q=job:7&limit=1")["logs"][0]["id"]
-    assert len(rows(get(desk, f"/logs/lines/{last}"), "line-")) == AROUND + 1
-    assert len(rows(get(desk, f"/logs/lines/{last}?of=all"), "line-")) == 2 * AROUND + 1
+    assert len(rows(get(desk, f"/logs/lines/{last}"), "near-")) == AROUND + 1
+    assert len(rows(get(desk, f"/logs/lines/{last}?of=all"), "near-")) == 2 * AROUND + 1
     get(desk, "/logs/lines/999999", status=404)
 
 
@@ -158,6 +159,23 @@ def test_no_secret_leaves_with_the_log(store: Store, consoles: Any) -> None:
         answer = desk.http.get(path)
         assert "signed in with ***" in answer.text
         assert "winter river" not in answer.text
+
+
+def test_a_log_that_is_scrolled_stands_still(desk: Desk, chromium: Browser) -> None:
+    write_lines(desk.store, PAGE)
+    with chromium.new_page(viewport={"width": 1000, "height": 600}) as page:
+        page.goto(f"{desk.url}/logs/lines")
+        page.wait_for_selector("#pill >> text=Live")
+        write_lines(desk.store, 3)
+        page.wait_for_selector(f"#line-{PAGE + 3}:first-child")
+        page.evaluate("scrollTo(0, 900)")
+        write_lines(desk.store, 4)
+        page.wait_for_selector(".arrivals:not([hidden])")
+        assert page.text_content(".arrivals") == "4 new"
+        assert page.evaluate("document.querySelector('#log > li').id") == f"line-{PAGE + 3}"
+        page.click(".arrivals")
+        page.wait_for_selector(f"#line-{PAGE + 7}:first-child")
+        assert page.evaluate("scrollY") < 200
 
 
 # --- events and the audit -----------------------------------------------------------------------------

@@ -107,14 +107,14 @@ def text_of(line: LogRecord) -> str:
 
 @router.get("/logs/lines/{line_id}")
 def line(request: Request, here: Here, line_id: Number, of: str = "") -> HTMLResponse:
-    """One line among its neighbours: those of its item, of its job, or all."""
+    """One line among its neighbours: those of its job, of its item, or all."""
 
     def read(tx: Tx) -> dict[str, Any]:
         row = tx.row(sa.select(logs).where(logs.c.id == line_id))
         if row is None:
             raise NotFound(what="log line", id=line_id)
         found = LogRecord.model_validate(dict(row))
-        choices = {"item": found.item_id, "job": found.job_id, "all": None}
+        choices = {"job": found.job_id, "item": found.item_id, "all": None}
         known = [name for name, number in choices.items() if number is not None or name == "all"]
         chosen = of if of in known else known[0]
         query = Query() if chosen == "all" else Query().with_(chosen, str(choices[chosen]))
