@@ -28,7 +28,7 @@ from dalsegno.web.console.words import Words
 from tests.catalog.shelves import Shelves
 from tests.helpers import SWIFT, begin, claim, items_of, one_step, register, settle, submitted, wait_until
 from tests.web.conftest import Desk, Songs
-from tests.web.console import CHINESE, Page, check_page, get
+from tests.web.console import CHINESE, Page, check_page, get, look_at
 
 ENGLISH_WORDS, CHINESE_WORDS = Words(texts("en")), Words(texts("zh-CN"))
 
@@ -132,7 +132,8 @@ def test_a_waiting_row_says_why_and_leads_to_the_gates(desk: Desk, processed: Pr
 def check_page_of_gates(desk: Desk, path: str) -> Page:
     for language in ("zh-CN", "en"):
         page = get(desk, path, language)
-        assert page.all("ol", class_="gates") or page.all("ol")
+        look_at(page, f"{path} in {language}")
+        assert page.all("ol", class_="gates")
     return page
 
 
@@ -170,6 +171,15 @@ def test_an_item_opened_tells_its_story(desk: Desk, processed: Processed) -> Non
     assert "/music/rain.mp3" in done
     assert f"{9:064x}"[:50] in done, "its checksum"
     get(desk, "/items/999999", status=404)
+
+
+def test_what_is_done_in_a_drawer_leads_back_to_the_page_under_it(desk: Desk, processed: Processed) -> None:
+    def back(referer: str) -> set[str]:
+        answer = desk.http.get(f"/items/{processed.failed}?fragment=drawer", headers={"referer": referer})
+        return {field.attributes["value"] for field in Page(answer.text).all("input", name="back")}
+
+    assert back(f"{desk.url}/songs?view=failed") == {"/songs?view=failed"}
+    assert back("http://elsewhere.test/songs") == {f"/items/{processed.failed}"}
 
 
 def test_a_forced_retry_says_what_it_costs_before_it_is_done(desk: Desk, processed: Processed) -> None:
