@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import sqlalchemy as sa
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.datastructures import FormData, ImmutableMultiDict
 
-from dalsegno.catalog.schema import playlist_pools, playlists
+from dalsegno.catalog.offered import offered_playlists, offered_pools
 from dalsegno.catalog.templates import TEMPLATES
 from dalsegno.engine.submit import submit
 from dalsegno.errors import DalSegnoError, InputInvalid, QueryInvalid
@@ -34,8 +33,6 @@ router = pages()
 PAGE = 30
 WORKFLOW = "workflow:"
 """What a choice begins with that is no template."""
-OFFERED = 200
-"""Pools and playlists that are offered by name; others are written down."""
 VIEWS = {
     "all": (),
     "queued": (JobStatus.QUEUED,),
@@ -135,11 +132,10 @@ def _form(
 
     def read(tx: Tx) -> dict[str, Any]:
         return {
-            "pools": tx.rows(sa.select(playlist_pools.c.id, playlist_pools.c.name, playlist_pools.c.platform)
-                             .order_by(playlist_pools.c.id).limit(OFFERED)),
-            "playlists": tx.rows(sa.select(playlists.c.id, playlists.c.name).order_by(playlists.c.id).limit(OFFERED)),
+            "pools": offered_pools(tx),
+            "playlists": offered_playlists(tx),
             "workflows": [each for each in list_workflows(tx) if each.is_active and each.name not in TEMPLATES],
-        }  # fmt: skip
+        }
 
     return render(
         request, here, "new_job.html", page="jobs", status=200 if error is None else error.status, form=form,
