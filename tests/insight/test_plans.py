@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.find import ITEMS
+from dalsegno.insight.audit import AUDIT, find_acts
 from dalsegno.insight.events import EVENTS, find_events
 from dalsegno.insight.finding import find_items
 from dalsegno.insight.grammar import Grammar
@@ -33,6 +34,7 @@ LISTS: list[tuple[Callable[..., Any], Grammar, str]] = [
     *((find_jobs, JOBS, text) for text in ("", "state:running", "state:failed", "lane:default")),
     *((find_logs, LOGS, text) for text in ("", "level:error", "job:1", "item:17", "worker:work-1", "line")),
     *((find_events, EVENTS, text) for text in ("", "kind:job_*", "kind:item_failed", "job:1", "item:17", "engine")),
+    *((find_acts, AUDIT, text) for text in ("", "kind:limit_set", "by:console@*", "job:1", "disk")),
 ]  # fmt: skip
 
 

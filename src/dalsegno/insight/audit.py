@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from dalsegno.insight.grammar import Key, age, containing, grammar, number, word
+from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.query import Query
 from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Place, Walk, Walked, cursor_of, place_of, walk
 from dalsegno.model.records import CommandRecord, EventRecord
@@ -72,16 +72,20 @@ _AMONG_EVENTS = grammar(
 )
 
 
-def find_acts(tx: Tx, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page[Act]:
+def find_acts(
+    tx: Tx, query: Query, *, among: Grammar = AUDIT, cursor: str | None = None, limit: int = 50
+) -> Page[Act]:  # fmt: skip
     """A page of what people did, newest first."""
-    place = place_of(cursor, 3) or (END, END, END)
+    # As the index has them of events that are no item's: in commit order on PostgreSQL, by number on SQLite.
+    order = (events.c.tx, events.c.id) if tx.conn.dialect.name == "postgresql" else (events.c.id,)
+    place = place_of(cursor, 1 + len(order)) or (END,) * (1 + len(order))
     seconds = TEXT_SECONDS if query.of("") else SECONDS
-    asked = Walk(sa.select(commands), (commands.c.id,), (), AUDIT.where(query, tx.now))
+    asked = Walk(sa.select(commands), (commands.c.id,), (), among.where(query, tx.now))
     own = (events.c.type.in_(ACTS), events.c.source.not_in(THEMSELVES), *_AMONG_EVENTS.where(query, tx.now))
-    done = Walk(sa.select(events), (events.c.tx, events.c.id), (events.c.item_id.is_(None),), own)
+    done = Walk(sa.select(events), order, (events.c.item_id.is_(None),), own)
     first = walk(tx, asked, after=place[:1], limit=limit + 1, budget=Budget(seconds))
     second = walk(tx, done, after=place[1:], limit=limit + 1, budget=Budget(seconds))
-    theirs, others = [_command(row) for row in first.rows], [_event(row) for row in second.rows]
+    theirs, others = [_command(row) for row in first.rows], [_event(row, len(order)) for row in second.rows]
     shown = sorted((*theirs, *others), key=lambda act: act.at, reverse=True)[:limit]
     more = len(shown) < len(theirs) + len(others) or first.more or second.more
     onward = (*_onward(first, theirs, shown, place[:1]), *_onward(second, others, shown, place[1:]))
@@ -106,9 +110,9 @@ def _command(row: sa.RowMapping) -> Act:
     )  # fmt: skip
 
 
-def _event(row: sa.RowMapping) -> Act:
+def _event(row: sa.RowMapping, keys: int) -> Act:
     event = EventRecord.model_validate(dict(row))
     return Act(
         f"event-{event.id}", event.at, event.source, event.type, event.job_id, None, event.message, event.data, None,
-        None, (event.tx, event.id),
+        None, (event.tx, event.id)[-keys:],
     )  # fmt: skip
