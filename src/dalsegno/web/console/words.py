@@ -157,11 +157,18 @@ class Words:
 
     def filters(self) -> dict[str, Any]:
         own = (self.word, self.stage, self.template, self.rate, self.span, self.share)
-        return {each.__name__: each for each in (*own, mark, size, utc, iso, number, percent, segments, tally)}
+        return {each.__name__: each for each in (*own, mark, bare, size, utc, iso, number, percent, segments, tally)}
 
 
 def mark(status: str) -> str:
     return MARKS.get(status, "○")
+
+
+def bare(message: str | None, name: str) -> str:
+    """An error without what it was about, where that stands beside it."""
+    said, about = message or "", f"{name.replace(' – ', ' - ')}: "
+    before, found, rest = said.partition(about)
+    return rest if found and before in ("", "downloading ", "uploading ") else said
 
 
 def size(count: float | None) -> str:
