@@ -169,7 +169,8 @@ def completeness(line: PlaylistLine, uploads: bool) -> dict[str, int]:
     done = min(line.downloaded, line.uploaded) if uploads else line.downloaded
     half = line.downloaded - done
     failed = min(line.failed, line.song_count - line.downloaded)
-    return {"total": line.song_count, "succeeded": done, "skipped": half, "failed": failed, "canceled": line.gone}
+    gone = max(0, line.gone - failed)  # what is gone has mostly failed too: each song is shown once
+    return {"total": line.song_count, "succeeded": done, "skipped": half, "failed": failed, "canceled": gone}
 
 
 def heat(line: PlaylistLine, uploads: bool) -> list[tuple[str, int, int]]:
