@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dalsegno.web.server import bind
 from tests.cli.tool import STUDIO, Process
 from tests.helpers import wait_until
 
@@ -179,3 +180,10 @@ def test_a_demo_whose_catalog_had_to_move_still_goes_on(process: Start, tmp_path
 def _done(url: str) -> int:
     jobs = httpx.get(f"{url}/api/jobs").json()["jobs"]
     return int(jobs[0]["counts"]["succeeded"]) if jobs else 0
+
+
+def test_the_body_of_an_answer_does_not_wait_for_its_head_to_be_acknowledged() -> None:
+    with bind("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
