@@ -25,6 +25,7 @@ from dalsegno.catalog.schema import (
     pool_playlists,
     songs,
 )
+from dalsegno.catalog.templates import TEMPLATES
 from dalsegno.store.schema import COUNTERS, items, jobs, leases, processes, stages, workflows
 from dalsegno.store.store import Store, Tx
 
@@ -157,8 +158,9 @@ class Filler:
     def _engine(self) -> None:
         """A full run that ended with errors, and downloads that go on now."""
         run = self.tx.conn.execute
-        run(workflows.insert(), [{"id": 1, "name": "full", "version": 1, "definition": {}, "created_at": self.early,
-                                  "updated_at": self.early}])  # fmt: skip
+        definition = TEMPLATES["full"].model_dump(mode="json")
+        run(workflows.insert(), [{"id": 1, "name": "full", "version": 1, "definition": definition,
+                                  "created_at": self.early, "updated_at": self.early}])  # fmt: skip
         job = {"workflow_id": 1, "lane": "catalog", "created_at": self.early, "updated_at": self.early}
         run(
             jobs.insert(),
