@@ -39,6 +39,11 @@ def test_every_version_of_a_workflow_can_be_seen(desk: Desk) -> None:
     page = check_page(desk, "/workflows")
     assert "tidy" in page.by_id("own").text
     newest = check_page(desk, "/workflows/tidy")
+    (start,) = [a.attributes["href"] for a in newest.all("a") if a.attributes["href"].startswith("/jobs/new")]
+    assert (
+        "checked"
+        in next(e for e in get(desk, start).all("input", name="template") if "tidy" in e.attributes["value"]).attributes
+    )
     assert "item by item, behind one" in newest.by_id("step-two").text
     assert "the job stops" in newest.by_id("step-two").text
     assert len([run for run in newest.elements if run.attributes.get("id", "").startswith("row-")]) == 2

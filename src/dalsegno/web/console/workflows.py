@@ -52,7 +52,7 @@ def workflow(
     return render(
         request, here, "workflow.html", page="workflows", live=("jobs", "workflows"), name=name, cursor=cursor,
         steps=steps, graph=laid_out(steps), says={step.key: ("", step.service) for step in steps},
-        **values,
+        is_template=name in TEMPLATES, **values,
     )  # fmt: skip
 
 
