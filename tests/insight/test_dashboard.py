@@ -16,7 +16,7 @@ from dalsegno.engine.minutes import EDGES, KEPT, Minutes
 from dalsegno.engine.service import Phase as ServicePhase
 from dalsegno.engine.service import phased
 from dalsegno.insight.charts import quantile, rate_of, read_charts
-from dalsegno.insight.dashboard import read_dashboard
+from dalsegno.insight.dashboard import PARTS, Part, read_dashboard
 from dalsegno.insight.pools import Phase, phases_of, verdict
 from dalsegno.insight.workers import list_processes
 from dalsegno.store.schema import minutes
@@ -124,3 +124,24 @@ def test_phases_tell_how_they_stand(store: Store) -> None:
         assert [pool.name for pool in board.pools] == ["resolve", "fetch"]
         assert board.verdicts[0].service == "work"
         opened.set()
+
+
+def test_a_part_alone_is_as_in_the_whole(store: Store) -> None:
+    submitted(store, one_step(), 3)
+    submitted(store, one_step(), 2)
+    fields: dict[Part, tuple[str, ...]] = {
+        "attention": ("attention",), "job": ("job",), "jobs": ("active", "waiting", "finished"),
+        "pools": ("pools", "verdicts", "transfer"), "counters": ("counters",), "exceptions": ("exceptions",),
+    }  # fmt: skip
+    assert set(fields) == PARTS
+    whole = store.read(read_dashboard)
+    assert whole.attention
+    assert whole.job
+    assert whole.active
+    assert whole.counters.pending == 5
+    for part, names in fields.items():
+        alone = store.read(lambda tx, part=part: read_dashboard(tx, None, {part}))
+        for name in names:
+            assert getattr(alone, name) == getattr(whole, name), name
+    nothing = store.read(lambda tx: read_dashboard(tx, None, ()))
+    assert (nothing.attention, nothing.job, nothing.active, nothing.exceptions) == ([], None, [], [])

@@ -6,8 +6,10 @@ is.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 import sqlalchemy as sa
@@ -28,6 +30,9 @@ QUEUE = 8
 RECENT = 5
 FAILURES = 6
 CAP = 1000
+Part = Literal["attention", "job", "jobs", "pools", "counters", "exceptions"]
+PARTS: frozenset[Part] = frozenset({"attention", "job", "jobs", "pools", "counters", "exceptions"})
+"""What may be read alone. Processes are few and always there."""
 UNDER_WAY = frozenset({StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED})
 
 
@@ -89,29 +94,54 @@ class Dashboard:
     processes: list[ProcessLine]
 
 
-def read_dashboard(tx: Tx, job_id: int | None = None) -> Dashboard:
-    """Around the job named, else the one that matters most."""
+def read_dashboard(tx: Tx, job_id: int | None = None, parts: Collection[Part] = PARTS) -> Dashboard:
+    """Around the job named, else the one that matters most. What no part needs is not read, and empty."""
     processes = list_processes(tx)
-    waiting = _in_turn(list_jobs(tx, status=[JobStatus.QUEUED, JobStatus.PAUSED], limit=100))
-    finished = list_jobs(tx, status=JOB_FINISHED, limit=RECENT + 1)
-    active = list_jobs(tx, status=JOB_ACTIVE, limit=QUEUE)
-    shown = job_id if job_id is not None else _first(active, waiting, finished)
-    job = None if shown is None else active_job(tx, shown, processes)
+    lists = _Lists(tx)
+    around = not {"job", "pools", "counters"}.isdisjoint(parts)
+    shown = lists.first if job_id is None and (around or "jobs" in parts) else job_id
+    job = active_job(tx, shown, processes) if around and shown is not None else None
     services = [] if job is None else [stage.service for stage in job.detail.stages if stage.status in UNDER_WAY]
+    active, waiting, finished = (lists.active, lists.waiting, lists.finished) if "jobs" in parts else ([], [], [])
     return Dashboard(
         now=tx.now,
-        attention=needs_attention(tx, processes),
+        attention=needs_attention(tx, processes) if "attention" in parts else [],
         job=job,
         active=[line for line in active if line.job.id != shown],
         waiting=[line for line in waiting if line.job.id != shown][:QUEUE],
         finished=[line for line in finished if line.job.id != shown][:RECENT],
-        pools=pools_of(processes, services),
-        verdicts=verdicts(processes),
-        transfer=transfer_totals(tx),
-        counters=_counters(tx, job),
-        exceptions=_exceptions(tx),
+        pools=pools_of(processes, services) if "pools" in parts else [],
+        verdicts=verdicts(processes) if "pools" in parts else [],
+        transfer=transfer_totals(tx) if "pools" in parts else TransferTotals(0, 0.0),
+        counters=_counters(tx, job) if "counters" in parts else Counters(0, False, 0, 0, 0),
+        exceptions=_exceptions(tx) if "exceptions" in parts else [],
         processes=processes,
     )
+
+
+class _Lists:
+    """Jobs that run, wait and have ended; each read when it is first needed."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+
+    @cached_property
+    def active(self) -> list[JobLine]:
+        return list_jobs(self._tx, status=JOB_ACTIVE, limit=QUEUE)
+
+    @cached_property
+    def waiting(self) -> list[JobLine]:
+        return _in_turn(list_jobs(self._tx, status=[JobStatus.QUEUED, JobStatus.PAUSED], limit=100))
+
+    @cached_property
+    def finished(self) -> list[JobLine]:
+        return list_jobs(self._tx, status=JOB_FINISHED, limit=RECENT + 1)
+
+    @property
+    def first(self) -> int | None:
+        """The job that matters most."""
+        lines = self.active or sorted(self.waiting, key=_is_queued) or self.finished
+        return lines[0].job.id if lines else None
 
 
 def charts(tx: Tx) -> Charts:
@@ -159,9 +189,8 @@ def _draining(detail: JobDetail, processes: list[ProcessLine]) -> Draining | Non
     return Draining(left, max(left, workers))
 
 
-def _first(active: list[JobLine], waiting: list[JobLine], finished: list[JobLine]) -> int | None:
-    paused = [line for line in waiting if line.job.status == JobStatus.PAUSED]
-    return next((line.job.id for line in (*active, *paused, *waiting, *finished)), None)
+def _is_queued(line: JobLine) -> bool:
+    return line.job.status == JobStatus.QUEUED
 
 
 def _in_turn(lines: list[JobLine]) -> list[JobLine]:

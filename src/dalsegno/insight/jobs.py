@@ -85,6 +85,8 @@ def list_jobs(
     query = _NAMED.order_by(jobs.c.id.desc()).limit(limit)
     if status:
         query = query.where(jobs.c.status.in_(sorted(status)))
+        if JOB_UNFINISHED.issuperset(status):
+            query = query.where(jobs.c.finished_at.is_(None))  # a short index has them
     if lane is not None:
         query = query.where(jobs.c.lane == lane)
     if workflow is not None:

@@ -15,7 +15,7 @@ from dalsegno.catalog.subjects import keys_of, names_of
 from dalsegno.errors import NotFound
 from dalsegno.insight.attention import in_order
 from dalsegno.insight.charts import Charts, read_charts
-from dalsegno.insight.dashboard import Dashboard, read_dashboard
+from dalsegno.insight.dashboard import Dashboard, Part, read_dashboard
 from dalsegno.store.store import Tx
 from dalsegno.web.api.dashboard import attention_of
 from dalsegno.web.console.frame import render, wanted, words_of
@@ -29,6 +29,11 @@ T = TypeVar("T")
 router = pages()
 
 LIVE = ("jobs", "items", "workers", "holds", "breakers", "limits", "exceptions", "config", "commands")
+NEEDS: tuple[tuple[str, Part], ...] = (
+    ("attention", "attention"), ("figures", "counters"), ("active", "job"), ("pools", "pools"),
+    ("exceptions", "exceptions"), ("queue", "jobs"),
+)  # fmt: skip
+"""Regions, and what each is made of."""
 OUTCOMES = {"succeeded": "done", "failed": "failed", "skipped": "canceled", "retried": "held"}
 """Outcomes on the chart and their colours."""
 LINES = ("running", "done", "held", "failed", "accent", "canceled")
@@ -39,18 +44,20 @@ def dashboard(request: Request, here: Here, job: Annotated[int | None, Query(ge=
     """The job named, else the one that matters most right now."""
     words = words_of(request, here)
 
+    parts = frozenset(part for region, part in NEEDS if wanted(request, region))
+
     def read(tx: Tx) -> dict[str, Any]:
         try:
-            board = read_dashboard(tx, job)
+            board = read_dashboard(tx, job, parts)
         except NotFound:
-            board = read_dashboard(tx)
+            board = read_dashboard(tx, None, parts)
         keys = keys_of(tx, (w.item_id for pool in board.pools for w in pool.workers if w.item_id is not None))
         names = names_of(tx, (*keys.values(), *(line.item.key for line in board.exceptions)))
         return {"board": board, "keys": keys, "names": names}
 
     moments: Moments = request.app.state.moments
     share = moments.share if "fragment" in request.query_params else _read_anew
-    values = share(("dashboard", job), lambda: here.store.read(read))
+    values = share(("dashboard", job, parts), lambda: here.store.read(read))
     charts = share("charts", lambda: here.store.read(read_charts)) if wanted(request, "charts") else None
     values = {**values, "charts": [] if charts is None else plots(words, charts)}
     numbers, storage = None, None
