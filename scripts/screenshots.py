@@ -79,7 +79,7 @@ def shoot(browser: Browser, url: str, folder: Path, *, only: str, languages: str
     wanted = {name: path for name, path in pages(url).items() if not only or name in only.split(",")}
     for language, theme, width in product(languages.split(","), themes.split(","), map(int, widths.split(","))):
         context = browser.new_context(
-            base_url=url, locale=LANGUAGES[language], color_scheme=theme,
+            base_url=url, locale=LANGUAGES[language], color_scheme="dark" if theme == "dark" else "light",
             viewport={"width": width, "height": WIDTHS.get(width, 900)},
         )  # fmt: skip
         page = context.new_page()

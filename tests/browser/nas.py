@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Nas:
         self.url = f"http://127.0.0.1:{self._port}"
         self.http = httpx.Client(base_url=self.url, timeout=30.0)
         self.process: Process | None = None
+        self._weights: dict[str, int] = {}
 
     def start(self) -> None:
         self.process = Process(self.folder, "serve", "--port", self._port, "--env-file", self.env)
@@ -62,6 +64,12 @@ class Nas:
     def get(self, path: str, **asked: Any) -> Any:
         return self.http.get(path, params=asked).raise_for_status().json()
 
+    def weight(self, url: str) -> int:
+        """Of what is there, gzipped."""
+        if url not in self._weights:
+            self._weights[url] = len(gzip.compress(self.http.get(url).content, 6))
+        return self._weights[url]
+
     def post(self, path: str, body: Any = None) -> Any:
         return self.http.post(path, json=body).raise_for_status().json()
 
@@ -77,6 +85,18 @@ class Nas:
             return job if job["status"] in states else None
 
         return wait_until(look, f"job {job_id} to be {' or '.join(states)}", timeout=90.0)
+
+    def item(self, item_id: int | str) -> Any:
+        return self.get(f"/api/job-items/{item_id}")
+
+    def succeeded(self, item_id: int | str, since: int = 0) -> None:
+        """Until it has, with more of a history than `since`."""
+
+        def look() -> bool:
+            found = self.item(item_id)
+            return found["item"]["status"] == "succeeded" and len(found["timeline"]) > since
+
+        wait_until(look, f"item {item_id} to succeed", timeout=90.0)
 
     def items(self, q: str) -> list[Any]:
         return list(self.get("/api/items", q=q, limit=200)["items"])
