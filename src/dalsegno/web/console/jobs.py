@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -26,6 +27,7 @@ from dalsegno.web.api.plan import Plan, planned
 from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.frame import render, words_of
 from dalsegno.web.console.pages import pages
+from dalsegno.web.console.planning import basis, stops
 from dalsegno.web.room import Here, Room, Who
 
 router = pages()
@@ -125,6 +127,7 @@ def _priority(form: ImmutableMultiDict[str, Any]) -> int:
 def _form(
     request: Request, here: Room, form: ImmutableMultiDict[str, Any], error: DalSegnoError | None = None
 ) -> HTMLResponse:
+    words = words_of(request, here)
     chosen = str(form.get("template") or "")
     plan, wrong = None, None if error is None else str(error)
     if chosen and not chosen.startswith(WORKFLOW) and error is None:
@@ -140,6 +143,7 @@ def _form(
     return render(
         request, here, "new_job.html", page="jobs", status=200 if error is None else error.status, form=form,
         chosen=chosen, plan=plan, wrong=wrong, sources=_sources(here), prefix=WORKFLOW,
+        says_stop=partial(stops, words), says_basis=partial(basis, words),
         templates={key: [step.key for step in made.steps] for key, made in TEMPLATES.items()}, **here.store.read(read),
     )  # fmt: skip
 
