@@ -178,7 +178,7 @@ function draw(figure) {
 		...size(), cursor: { y: false }, scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
 		axes: [axis, { ...axis, size: 54, values: (_, all) => all.map(brief) }],
 		series: [{}, ...series.map(({ label, color, dash }) => ({
-			label, dash, stroke: colour(color), width: 1.6, points: { show: false }, value: (_, value) => brief(value || 0),
+			label, dash, stroke: colour(color), width: 1.6, points: { show: !!dash, size: 4 }, value: (_, value) => value == null ? "" : brief(value),
 		}))],
 	}, data, plot);
 	figure.watch ||= new ResizeObserver(() => figure.chart.setSize(size())).observe(plot) || true;
