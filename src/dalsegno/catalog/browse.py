@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from dalsegno.store.store import Tx
 
+KEPT = 32
+"""Queries whose facets are kept with a look."""
 FACETS = ("status", "platform", "kind", "pool")
 
 
@@ -85,7 +87,14 @@ def find_playlists(
 
 
 def facets(shelves: Shelves, query: Query) -> dict[str, list[tuple[str, int]]]:
-    return {key: _counted(key, matching(shelves, query.without(key)), shelves) for key in FACETS}
+    """Counted once for a look: as long as it lasts, they do."""
+    known = shelves.facets.get(str(query))
+    if known is None:
+        if len(shelves.facets) >= KEPT:
+            shelves.facets.clear()
+        known = {key: _counted(key, matching(shelves, query.without(key)), shelves) for key in FACETS}
+        shelves.facets[str(query)] = known
+    return known
 
 
 def _counted(key: str, found: Iterable[Judged], shelves: Shelves) -> list[tuple[str, int]]:

@@ -54,6 +54,11 @@ class Shelves:
     at: datetime
 
     @cached_property
+    def facets(self) -> dict[str, dict[str, list[tuple[str, int]]]]:
+        """Those counted already, by query."""
+        return {}
+
+    @cached_property
     def pool_names(self) -> dict[int, PoolName]:
         return {pool.id: PoolName(pool.id, pool.kind, pool.name) for pool in self.pools}
 

@@ -38,6 +38,7 @@ OPEN = (
     sa.select(stages.c.id, stages.c.service, (jobs.c.status == JobStatus.PAUSE_REQUESTED).label("pausing"))
     .join(jobs, jobs.c.id == stages.c.job_id)
     .where(
+        jobs.c.finished_at.is_(None),  # a short index has them
         jobs.c.status.not_in(sorted(JOB_FINISHED)),
         stages.c.service.in_((SYNC, DOWNLOAD, UPLOAD)),
         sa.or_(*(stages.c[status] > 0 for status in UNFINISHED)),

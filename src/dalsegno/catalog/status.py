@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -135,7 +136,7 @@ def list_playlists(
 
 
 def playlist_detail(tx: Tx, playlist_id: int, *, upload_backend_id: int | None = None) -> PlaylistLine:
-    lines = _lines(tx, [playlists.c.id == playlist_id], upload_backend_id, 1)
+    lines = lines_of(tx, [playlist_id], upload_backend_id)
     if not lines:
         raise NotFound(what="playlist", id=playlist_id)
     return lines[0]
@@ -145,7 +146,8 @@ def lines_of(tx: Tx, playlist_ids: Sequence[int], upload_backend_id: int | None 
     """These playlists, by name."""
     if not playlist_ids:
         return []
-    return _lines(tx, [playlists.c.id.in_(playlist_ids)], upload_backend_id, len(playlist_ids))
+    rows = tx.rows(_of_these(upload_backend_id), {"playlist_ids": list(playlist_ids)})
+    return _grouped(rows, upload_backend_id)
 
 
 def list_pools(tx: Tx, *, upload_backend_id: int | None = None) -> list[PoolLine]:
@@ -188,11 +190,20 @@ def _having(status: PlaylistStatus, backend_id: int | None) -> list[Condition]:
 
 
 def _lines(tx: Tx, wanted: Sequence[Condition], backend_id: int | None, limit: int) -> list[PlaylistLine]:
-    rows = tx.rows(_query(wanted, backend_id, limit))
+    return _grouped(tx.rows(_query(wanted, backend_id, limit)), backend_id)
+
+
+@cache
+def _of_these(backend_id: int | None) -> sa.Select[Any]:
+    """Made once: to put it together and to recognise it takes longer than to run it."""
+    return _query([playlists.c.id.in_(sa.bindparam("playlist_ids", expanding=True))], backend_id, None)
+
+
+def _grouped(rows: Sequence[sa.RowMapping], backend_id: int | None) -> list[PlaylistLine]:
     return [_line(list(some), backend_id is not None) for _, some in groupby(rows, key=lambda row: row["id"])]
 
 
-def _query(wanted: Sequence[Condition], backend_id: int | None, limit: int) -> sa.Select[Any]:
+def _query(wanted: Sequence[Condition], backend_id: int | None, limit: int | None) -> sa.Select[Any]:
     """Everything about a page of playlists; a row for each pool a playlist is in."""
     page = sa.select(playlists).where(*wanted).order_by(playlists.c.name, playlists.c.id).limit(limit).cte("page")
     members = standing.members(page, backend_id)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.datastructures import ImmutableMultiDict
 
-from dalsegno.catalog.browse import PLAYLISTS, Found, find_playlists, matching
-from dalsegno.catalog.judged import shelves
+from dalsegno.catalog.browse import PLAYLISTS, Found, facets, find_playlists, matching
+from dalsegno.catalog.judged import Shelves, shelves
 from dalsegno.catalog.overview import upload_backend
 from dalsegno.catalog.scope import parse_scope
 from dalsegno.catalog.songs import list_songs
@@ -25,7 +26,7 @@ from dalsegno.web.api.parameters import Cursor, Number, Q, place
 from dalsegno.web.api.plan import planned
 from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.facets import Chip, chips
-from dalsegno.web.console.frame import Frame, render, words_of
+from dalsegno.web.console.frame import Frame, render, wanted, words_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.planning import basis, stops
 from dalsegno.web.console.standing import because
@@ -55,13 +56,21 @@ def playlists(request: Request, here: Here, q: Q = None, cursor: Cursor = None) 
     looked = shelves(here.store, backend)
     found = NEVER
     if looked is not None and error is None:
-        shown = looked
-        found = here.store.read(lambda tx: find_playlists(tx, shown, query, backend, cursor=cursor, limit=PAGE))
+        found = _found(request, here, looked, query, backend, cursor)
     return render(
         request, here, "playlists.html", page="playlists", live=LIVE, q=q or "", query=query, error=error, found=found,
         looked=looked, cursor=cursor, uploads=backend is not None, actions=ACTIONS,
         chips=_chips(words, query, found), now=here.store.clock.now(), **_said(words),
     )  # fmt: skip
+
+
+def _found(
+    request: Request, here: Room, looked: Shelves, query: Asked, backend: int | None, cursor: str | None
+) -> Found:
+    """What the regions asked for show: playlists are judged anew only where some are listed."""
+    if wanted(request, "coverage", "playlist_list"):
+        return here.store.read(lambda tx: find_playlists(tx, looked, query, backend, cursor=cursor, limit=PAGE))
+    return replace(NEVER, facets=facets(looked, query)) if wanted(request, "facets") else NEVER
 
 
 @router.get("/playlists/plan")
