@@ -25,6 +25,7 @@ CAP = 1_000
 STAGES = 2_000
 """Stages, the newest, whose counters are added up."""
 GROUPS = 5
+MOST = 50
 COUNTED = ("state", "job", "stage", "service")
 
 
@@ -53,7 +54,9 @@ def item_facets(tx: Tx, query: Query, *, among: Grammar = ITEMS) -> Facets:
         for line in find_groups(tx, Query(), limit=GROUPS).lines
         if line.items
     ]
-    if all(term.key in COUNTED for term in query.terms):
+    if by_counters(query):
+        if not query.of("stage") and not query.of("service"):
+            return Facets(*_at_once(tx, query, among), group)
         return Facets(
             _states(tx, query.without("state"), among),
             _sums(tx, query.without("stage"), stages.c.key, among),
@@ -69,6 +72,17 @@ def item_facets(tx: Tx, query: Query, *, among: Grammar = ITEMS) -> Facets:
         counted((named[row["stage_id"]][1] for row in rows), more),
         group,
     )
+
+
+def by_counters(query: Query) -> bool:
+    """Whether the counters of stages can tell: then states are counted whatever states it asks for."""
+    return all(term.key in COUNTED for term in query.terms)
+
+
+def item_states(tx: Tx, query: Query, *, among: Grammar = ITEMS) -> list[Facet]:
+    """How many there are in each state, of the first that a query finds."""
+    rows, more = some_items(tx, query, sa.select(items.c.stage_id, items.c.seq, items.c.status), among)
+    return counted((row["status"] for row in rows), more)
 
 
 def some_items(
@@ -90,6 +104,21 @@ def _newest(tx: Tx, query: Query, among: Grammar) -> sa.Subquery:
     return sa.select(*columns).where(*chosen.of_stages).order_by(stages.c.id.desc()).limit(STAGES).subquery()
 
 
+def _at_once(tx: Tx, query: Query, among: Grammar) -> tuple[list[Facet], list[Facet], list[Facet]]:
+    """States, stages and services by one look at the counters: nothing that it asks for tells them apart."""
+    some = _newest(tx, query, among)
+    sums = (sa.func.sum(some.c[state]).label(state) for state in ItemStatus)
+    rows = tx.rows(sa.select(some.c.key, some.c.service, *sums).group_by(some.c.key, some.c.service))
+    states = {str(state): sum(int(row[state] or 0) for row in rows) for state in ItemStatus}
+    asked = select_items(tx, query, among=among).states
+    by: dict[str, Counter[str]] = {"key": Counter(), "service": Counter()}
+    for row in rows:
+        for name, counts in by.items():
+            counts[row[name]] += sum(int(row[state] or 0) for state in asked)
+    found = [[Facet(value, count) for value, count in counts.most_common(MOST) if count] for counts in by.values()]
+    return [Facet(state, count) for state, count in states.items() if count], found[0], found[1]
+
+
 def _states(tx: Tx, query: Query, among: Grammar) -> list[Facet]:
     some = _newest(tx, query, among)
     row = tx.row(sa.select(*(sa.func.sum(some.c[state]).label(state) for state in ItemStatus)))
@@ -102,7 +131,7 @@ def _sums(tx: Tx, query: Query, column: Any, among: Grammar) -> list[Facet]:
     many = sum((some.c[state] for state in sorted(states)), start=sa.literal(0))
     total = sa.func.sum(many)
     own = some.c[column.name]
-    rows = tx.conn.execute(sa.select(own, total).group_by(own).order_by(total.desc()).limit(50))
+    rows = tx.conn.execute(sa.select(own, total).group_by(own).order_by(total.desc()).limit(MOST))
     return [Facet(str(value), int(count)) for value, count in rows if count]
 
 

@@ -27,7 +27,7 @@ from dalsegno.insight.workers import list_processes
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.store import Tx
 from dalsegno.web.api.parameters import Number
-from dalsegno.web.console.frame import render, words_of
+from dalsegno.web.console.frame import render, wanted, words_of
 from dalsegno.web.console.graph import laid_out, time_line
 from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.pages import pages
@@ -71,7 +71,8 @@ def job(
 
     def read(tx: Tx) -> dict[str, Any]:
         found = active_job(tx, job_id, list_processes(tx))
-        more = READS[tab](tx, found, asked, cursor) if tab in READS and asked.error is None else {}
+        shown = tab in READS and asked.error is None and wanted(request, "job_tab")
+        more = READS[tab](tx, found, asked, cursor) if shown else {}
         return {"found": found, "now": tx.now, **NOTHING.get(tab, {}), **more}
 
     values = here.store.read(read)

@@ -13,7 +13,7 @@ from dalsegno.catalog.facets import catalog_facets
 from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.subjects import keys_of, names_of
 from dalsegno.errors import QueryInvalid
-from dalsegno.insight.facets import COUNTED, Facet, item_facets
+from dalsegno.insight.facets import Facet, by_counters, item_facets, item_states
 from dalsegno.insight.finding import find_items
 from dalsegno.insight.items import ItemLine
 from dalsegno.insight.pools import pools_of, verdicts
@@ -114,8 +114,8 @@ def _around(tx: Tx, page: Page[ItemLine]) -> dict[str, Any]:
 def _facets(tx: Tx, query: Query, asked: Query) -> dict[str, list[Facet]]:
     """States are counted whatever the view; everything else within it."""
     own = item_facets(tx, asked, among=ITEMS)
-    alike = asked == query or all(term.key in COUNTED for term in query.terms)  # counters know all states at once
-    states = own.state if alike else item_facets(tx, query, among=ITEMS).state
+    alike = asked == query or by_counters(query)
+    states = own.state if alike else item_states(tx, query, among=ITEMS)
     sources, lists = catalog_facets(tx, asked)
     return {"state": states, "stage": own.stage, "group": own.group, "source": sources, "playlist": lists}
 
