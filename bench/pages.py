@@ -34,7 +34,7 @@ PAGES = (
     "/", "/?job=3",
     "/jobs", "/jobs?q=state:failed", "/jobs?q=script", "/jobs/new", *(f"/jobs/3?tab={tab}" for tab in TABS),
     "/jobs/3?tab=items&q=state:failed", "/jobs/1",
-    "/playlists", "/playlists?q=status:incomplete", "/playlists?q=shelf", "/playlists/17", "/playlists/plan?id=17",
+    "/playlists", "/playlists?q=status:incomplete", "/playlists?q=shelf", "/playlists/17", "/playlists/plan?id=17&template=sync",
     "/songs", "/songs?view=failed", "/songs?view=waiting", "/songs?view=interrupted", "/songs?view=all",
     "/songs?q=source:demo state:failed", "/songs?q=playlist:17", "/songs?q=error:404", "/songs?q=nothing-such",
     "/songs/bulk?act=retry&q=state:failed", "/items/17", "/items/500000",
