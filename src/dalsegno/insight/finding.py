@@ -160,7 +160,8 @@ def walk_items(
             along = [items.c.fingerprint == chosen.group, *chosen.along]
             path = Walk(select, keys, along, [*chosen.wanted, *inside], forward=forward)
         return walk(tx, path, after=after, limit=limit, budget=budget)
-    straight = chosen.troubled or not chosen.wanted
+    # Of what is wrong most has failed; what is not, is rare: the counters say in which stages to look for it.
+    straight = (chosen.troubled and ItemStatus.FAILED in chosen.states) or not chosen.wanted
     if straight and chosen.names is None and not chosen.of_stages:
         path = Walk(select, keys, chosen.along, chosen.wanted, forward=forward)
         return walk(tx, path, after=after, limit=limit, budget=budget)
