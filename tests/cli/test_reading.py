@@ -91,7 +91,7 @@ def test_a_queued_job_says_what_it_waits_for(here: str) -> None:
 def test_items_are_listed_filtered_and_paged(played: str) -> None:
     lines = say("items", 1, "--json").data
     assert [line["item"]["key"] for line in lines] == ["one", "two", "bad [red]one"]
-    assert lines[0].keys() == {"stage", "item"}
+    assert lines[0].keys() == {"item", "service", "stage"}
     assert {"id", "key", "status", "attempt", "params", "result", "error_code"} <= lines[0]["item"].keys()
     assert lines[1]["item"]["params"] == lines[1]["item"]["result"] == {"n": 2}
     failed = say("items", 1, "--state", "failed,interrupted", "--json").data
