@@ -35,6 +35,17 @@ def test_they_come_back_one_by_one_once_it_is_calm() -> None:
     assert crowd.limit == math.inf
 
 
+def test_workers_that_wait_for_others_come_back_at_once_whatever_else_the_process_does() -> None:
+    crowd = Crowd()
+    for _ in range(4):
+        crowd.judge(working=10, switches=STORM * 2, busy=1.2)
+    limits = []
+    for _ in range(4):
+        crowd.judge(working=1, switches=STORM * 2, busy=0.3)
+        limits.append(crowd.limit)
+    assert limits == [2, 4, 8, 16]
+
+
 def test_a_look_measures_this_process() -> None:
     crowd = Crowd()
     crowd.look(1)

@@ -18,6 +18,9 @@ STORM = 4_000
 CALM = 1_500
 BUSY = 0.8
 """Of one processor."""
+IDLE = 0.5
+"""Then the workers wait for others, not for each other, and all come back at once."""
+MANY = 64
 
 
 class Crowd:
@@ -28,18 +31,21 @@ class Crowd:
         self._switches = 0
         self._busy = 0.0
 
-    def look(self, working: int) -> None:
-        """`working` are at it now, in the largest pool. As often as you like."""
+    def look(self, working: int) -> bool:
+        """`working` are at it now, in the largest pool. As often as you like; True: more may work than before."""
         now = time.monotonic()
         if (lapse := now - self._at) < LOOK:
-            return
+            return False
+        before = self.limit
         used = resource.getrusage(resource.RUSAGE_SELF)
         busy = used.ru_utime + used.ru_stime
         self.judge(working, (used.ru_nvcsw - self._switches) / lapse, (busy - self._busy) / lapse)
         self._at, self._switches, self._busy = now, used.ru_nvcsw, busy
+        return self.limit > before
 
     def judge(self, working: int, switches: float, busy: float) -> None:
         if switches > STORM and busy > BUSY:
             self.limit = max(1, min(self.limit, working) // 2)
-        elif self.limit < math.inf and switches < CALM:
-            self.limit = self.limit + 1 if self.limit < 64 else math.inf
+        elif self.limit < math.inf and (busy < IDLE or switches < CALM):
+            more = self.limit * 2 if busy < IDLE else self.limit + 1
+            self.limit = more if more < MANY else math.inf

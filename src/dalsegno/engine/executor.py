@@ -89,6 +89,9 @@ class Pool:
             return 0
         return max(0, target - len(self.waiting) - len(self.running))
 
+    def look_again(self) -> None:
+        """More may work than before. Whoever waits for that looks by itself."""
+
     def unentered(self) -> int:
         """Items in hand whose call has not begun: each will want a permit."""
         return len(self.waiting) + sum(not item.begun or item.started_at is None for _, item in self.in_work())

@@ -190,6 +190,10 @@ class PhasedPool(Pool):
             self.waiting.extend(items)
             self._call_another()
 
+    def look_again(self) -> None:
+        with self._ready:
+            self._call_another()
+
     def take_back(self, unwanted: Callable[[Item], bool]) -> list[Item]:
         """What waits, before the first phase or between two. What is being resolved is released when it comes back,
         even if its job was resumed by then: nothing is handed on after a pause was seen."""

@@ -151,7 +151,9 @@ class Settler(Looper):
 
     def tick(self) -> float | None:
         self._resting = True
-        self.crowd.look(max((len(pool.running) for pool in self._pools.values()), default=0))
+        if self.crowd.look(max((len(pool.running) for pool in self._pools.values()), default=0)):
+            for pool in self._pools.values():
+                pool.look_again()
         self._begin_running()
         settled = bool(self._ended)
         if settled:
