@@ -17,6 +17,7 @@ from dalsegno import Store, open_store
 from dalsegno.catalog.templates import order
 from dalsegno.cli.ask import act_if_alone, ask
 from dalsegno.cli.toolbox import open_toolbox
+from dalsegno.config.current import Current
 from dalsegno.model.states import JOB_FINISHED
 from dalsegno.settings import load_settings
 from dalsegno.store.schema import jobs
@@ -39,7 +40,7 @@ def main() -> int:
     act_if_alone(store)
     if look(store, job_id)["status"] in PAUSED:
         ask(store, "resume", job_id=job_id, wait=0.0)
-    engine = open_toolbox([]).engine(store, settings)
+    engine = open_toolbox([]).engine(store, Current.fixed(settings))
     engine.start()
     Journal(os.environ["CRASH_JOURNAL"]).write("started")
     code, since = 0, time.monotonic()

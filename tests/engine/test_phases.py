@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from dalsegno import Engine, EngineOptions, Fail, Item, Service, Skip, Store, Throttled, submit
 from dalsegno.cli.toolbox import Toolbox
+from dalsegno.config.current import Current
 from dalsegno.engine import phases
 from dalsegno.engine.item import Transfer
 from dalsegno.engine.phases import Elastic, Pace, PhasedPool, SerialPool, families, split
@@ -882,7 +883,7 @@ def test_the_cap_is_a_setting_and_four_times_the_workers_without_it(
     store: Store, setting: int | None, most: int
 ) -> None:
     pair = phased("pair", [Phase("resolve", lambda _: 1), Phase("download", lambda _, __: None)], workers=4)
-    engine = Toolbox([pair], {}).engine(store, Settings(resolve_workers_max=setting))
+    engine = Toolbox([pair], {}).engine(store, Current.fixed(Settings(resolve_workers_max=setting)))
     pool = engine.pools["pair"]
     assert isinstance(pool, PhasedPool)
     assert pool.rule.most == most
