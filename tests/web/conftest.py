@@ -20,6 +20,7 @@ from dalsegno.catalog.find import matching
 from dalsegno.config.current import Current
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import Service, service
+from dalsegno.insight.holds import known_services
 from dalsegno.model.outcome import Fail
 from dalsegno.settings import KEYS, Settings
 from dalsegno.web.app import create_app
@@ -123,9 +124,10 @@ class Songs:
 
 @pytest.fixture
 def songs(store: Store) -> Iterator[Songs]:
-    """With an engine that runs them."""
+    """With an engine that runs them, and that others know of."""
     made = Songs()
     with Engine(store, made.open, replace(SWIFT, find=matching)):
+        wait_until(lambda: store.read(known_services) >= {"download", "upload"}, "the engine's workers")
         try:
             yield made
         finally:
