@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 
 from dalsegno.catalog import standing
-from dalsegno.catalog.judgement import PlaylistStatus, PoolNumbers, judge_pool, spoken
+from dalsegno.catalog.judgement import PlaylistStatus
 from dalsegno.catalog.schema import playlist_pools, playlists, pool_playlists
-from dalsegno.catalog.status import LatestError, PoolLine, PoolName
+from dalsegno.catalog.status import LatestError, PoolLine, PoolName, pool_line
 from dalsegno.store.schema import items
 
 if TYPE_CHECKING:
@@ -152,20 +152,4 @@ def _pool(tx: Tx, row: sa.RowMapping, counts: dict[PlaylistStatus, int]) -> Pool
         columns = (items.c.error_code, items.c.error_message, items.c.finished_at)
         code, message, at = tx.conn.execute(sa.select(*columns).where(items.c.id == row["item_id"])).one()
         error = LatestError(row["item_id"], code, message, at)
-    numbers = PoolNumbers(
-        counts=counts,
-        collected=row["collected_at"] is not None,
-        missing=row["missing_at"] is not None,
-        collecting=row["collecting"],
-        error=None if error is None else error.code,
-    )
-    status, reasons = judge_pool(numbers)
-    return PoolLine(
-        **{name: row[name] for name in ("id", "platform", "remote_id", "kind", "name", "collected_at", "missing_at")},
-        status=status,
-        because=spoken(reasons),
-        reasons=reasons,
-        playlists=sum(counts.values()),
-        counts=counts,
-        latest_error=error,
-    )
+    return pool_line(row, counts, error)

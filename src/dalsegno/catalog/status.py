@@ -20,7 +20,7 @@ from dalsegno.store.schema import items
 from dalsegno.store.store import Tx
 
 __all__ = ["TITLES", "LatestError", "Page", "PlaylistLine", "PlaylistStatus", "PoolLine", "PoolName", "lines_of",
-           "list_playlists", "list_pools", "playlist_detail"]  # fmt: skip
+           "list_playlists", "list_pools", "playlist_detail", "pool_line"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -348,7 +348,11 @@ def _line(rows: list[sa.RowMapping], uploads: bool) -> PlaylistLine:
 def _pool(rows: list[sa.RowMapping]) -> PoolLine:
     row = rows[0]
     counts = {status: sum(each["playlists"] for each in rows if each["status"] == status) for status in PlaylistStatus}
-    error = _error(row)
+    return pool_line(row, counts, _error(row))
+
+
+def pool_line(row: sa.RowMapping, counts: dict[PlaylistStatus, int], error: LatestError | None) -> PoolLine:
+    """A pool as its playlists and its own collection make it."""
     numbers = PoolNumbers(
         counts=counts,
         collected=row["collected_at"] is not None,
