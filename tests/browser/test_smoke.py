@@ -28,7 +28,7 @@ TEMPLATES = {
 }
 NUMBERED = re.compile(r"/jobs/\d+$")
 ENDED = ("completed", "completed_with_errors")
-SLOW = dict.fromkeys(range(1, 13), Fault.SLOW)
+SLOW = dict.fromkeys(range(1, 41), Fault.SLOW)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_job_from_every_template(nases: Callable[..., Nas], page: Callable[[Na
 def test_paused_resumed_killed_and_gone_on_from_the_mark(
     nases: Callable[..., Nas], page: Callable[[Nas], Page]
 ) -> None:
-    nas = nases(songs=12, pace=0.25, faults=SLOW)
+    nas = nases(songs=40, pace=0.25, faults=SLOW, more="DOWNLOAD_WORKERS=2\n")  # half a minute of songs
     tab = page(nas)
     job = start(tab, "Everything")
     expect(tab.locator("#job-tab")).to_contain_text("running")
@@ -95,6 +95,7 @@ def test_paused_resumed_killed_and_gone_on_from_the_mark(
     assert interrupted, running
     tab.goto("/songs?view=interrupted")
     expect(tab.locator("#item-rows > tr")).to_have_count(len(interrupted))
+    nas.catalog.pace = 0.0
     tab.goto(f"/jobs/{job}")
     tab.locator("#job-head button[data-key=p]").click()
     nas.until(job, "completed")
