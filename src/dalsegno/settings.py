@@ -159,7 +159,7 @@ class Settings(BaseSettings):
     console_read_only: bool = False
     """Show everything and change nothing."""
     language: Literal["auto", "en", "zh-CN"] = "auto"
-    """The console's language: `en`, `zh-CN`, or `auto`: what the reader chose there, else what the browser asks for."""
+    """The console's language until its reader chooses one: `en`, `zh-CN`, or `auto`, what the browser asks for."""
     node_name: Annotated[str, Field(min_length=1, max_length=200)] = Field(default_factory=socket.gethostname)
     """What this machine is called in listings; the host name unless said otherwise."""
     node_labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)] = Field(default_factory=dict)

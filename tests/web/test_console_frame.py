@@ -79,11 +79,13 @@ def test_no_choice_leads_elsewhere(desk: Desk, back: str) -> None:
     assert answer.headers["location"] == "/"
 
 
-def test_the_operator_s_language_is_everybody_s(store: Store, consoles: Callable[..., Desk]) -> None:
+def test_the_operator_s_language_is_everybody_s_who_chose_none(store: Store, consoles: Callable[..., Desk]) -> None:
     desk = consoles(store, language="zh-CN")
     page = get(desk, "/", "en")
     assert page.all("html")[0].attributes["lang"] == "zh-CN"
-    assert page.all("a", hreflang="en") == []
+    (switch,) = page.all("a", hreflang="en")
+    desk.http.get(switch.attributes["href"])
+    assert get(desk, "/", "zh-CN").all("html")[0].attributes["lang"] == "en"
 
 
 def test_a_theme_is_kept(desk: Desk) -> None:

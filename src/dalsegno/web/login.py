@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dalsegno.errors import InputInvalid, LoginFailed, LoginThrottled
 from dalsegno.version import VERSION
+from dalsegno.web.console.i18n import language_of
 from dalsegno.web.door import LONGEST_NAME, Door, tidy_name
 from dalsegno.web.sessions import DAYS
 
@@ -116,16 +117,14 @@ def _https(request: Request) -> bool:
 
 
 def _words(request: Request) -> dict[str, str]:
-    said = request.app.state.room.settings.language
-    wanted = request.headers.get("accept-language", "") if said == "auto" else said
-    return WORDS["zh-CN" if wanted.lower().startswith("zh") else "en"]
+    return WORDS[language_of(request, request.app.state.room.settings)]
 
 
 def _page(
     request: Request, where: str, error: str | None = None, status: int = 200, headers: dict[str, str] | None = None
 ) -> HTMLResponse:
     words = _words(request)
-    language = next(code for code, known in WORDS.items() if known is words)
+    language = language_of(request, request.app.state.room.settings)
     given: dict[str, Any] = {"words": words, "language": language, "next": where, "error": error}
     text = _template().get_template("login.html").render(**given, version=VERSION, longest=LONGEST_NAME)
     return HTMLResponse(text, status, headers)

@@ -46,8 +46,7 @@ class Frame:
         self.places = PLACES
         self.version = VERSION
         self.language = language_of(request, here.settings)
-        self.languages = LANGUAGES if here.settings.language == "auto" else {}
-        """Those to choose from: none where the operator has chosen."""
+        self.languages = LANGUAGES
         chosen = request.cookies.get("theme", "auto")
         self.theme = chosen if chosen in THEMES else "auto"
         self.themes = THEMES

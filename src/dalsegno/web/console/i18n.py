@@ -30,11 +30,12 @@ def N_(text: str) -> str:  # noqa: N802
 
 
 def language_of(request: Request, settings: Settings) -> str:
-    """The operator's setting, the reader's choice, the browser's wish."""
-    if settings.language != "auto":
-        return settings.language
+    """The reader's choice, the operator's setting, the browser's wish."""
     chosen = request.cookies.get(COOKIE, "")
-    return chosen if chosen in LANGUAGES else _wished(request.headers.get("accept-language", ""))
+    if chosen in LANGUAGES:
+        return chosen
+    said = settings.language
+    return _wished(request.headers.get("accept-language", "")) if said == "auto" else said
 
 
 def _wished(header: str) -> str:
