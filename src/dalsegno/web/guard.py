@@ -35,6 +35,8 @@ OPEN = frozenset({"/healthz", "/readyz", "/login"})
 """Answered without a password, as are static files: whoever watches a process has none."""
 SIGNING = frozenset({"/login", "/logout"})
 """Writes that a console which only shows takes too."""
+PREVIEWS = frozenset({"/api/bulk/preview", "/api/config/env/check", "/api/plan", "/config/check"})
+"""What is asked with a body, and only read."""
 
 
 class Guard:
@@ -90,7 +92,7 @@ class Guard:
             self._origins.check_read(headers)
             return
         self._origins.check_write(headers, host)
-        if self._read_only and scope["path"] not in SIGNING:
+        if self._read_only and scope["path"] not in SIGNING | PREVIEWS:
             raise ReadOnly
 
     async def _recognise(self, scope: Scope, headers: Headers) -> None:
