@@ -16,10 +16,10 @@ from dalsegno.engine.minutes import EDGES, KEPT, Minutes
 from dalsegno.engine.service import Phase as ServicePhase
 from dalsegno.engine.service import phased
 from dalsegno.insight.charts import quantile, rate_of, read_charts
-from dalsegno.insight.dashboard import PARTS, Part, read_dashboard
+from dalsegno.insight.dashboard import PARTS, Part, active_job, read_dashboard
 from dalsegno.insight.pools import Phase, phases_of, verdict
 from dalsegno.insight.workers import list_processes
-from dalsegno.store.schema import minutes
+from dalsegno.store.schema import minutes, stages
 from dalsegno.store.store import Tx
 from tests.helpers import SWIFT, one_step, submitted, wait_until
 
@@ -100,6 +100,34 @@ def test_a_rate_is_that_of_the_last_minutes(still: Store, clock: ManualClock) ->
     assert line.outcomes["succeeded"][-2:] == [60, 30]
     assert charts.minutes[-1] == datetime.fromtimestamp(now * 60, UTC)
     assert charts.minutes[0] == charts.minutes[-1] - timedelta(minutes=59)
+
+
+def test_what_is_left_is_told_from_a_stage_s_own_life_until_it_is_as_old_as_the_last_minutes(
+    still: Store, clock: ManualClock
+) -> None:
+    job_id, _ = submitted(still, one_step(), 100)
+    now = int(clock.now().timestamp()) // 60
+    before = {"minute": now, "process_id": 1, "service": "work", "durations": [], "succeeded": 9_000}
+    still.write("minutes", lambda tx: tx.conn.execute(sa.insert(minutes).values(**before)))
+
+    def go_on(done: int) -> Any:
+        mine = sa.update(stages).where(stages.c.job_id == job_id)
+        at = {"status": "running", "started_at": began, "succeeded": done, "pending": 100 - done,
+              "ready": 100 - done}  # fmt: skip
+        still.write("stage", lambda tx: tx.conn.execute(mine.values(**at)))
+        return still.read(lambda tx: active_job(tx, job_id, [])).eta
+
+    began = clock.now()
+    clock.advance(10)
+    assert go_on(0) is None, "nothing has ended yet, whatever others did before"
+    eta = go_on(20)
+    assert (eta.basis, eta.rate, eta.seconds) == ("since_start", 2.0, 40.0)
+    clock.advance(280)
+    assert go_on(29).basis == "since_start"
+    clock.advance(20)
+    recent = {"minute": int(clock.now().timestamp()) // 60 - 1, "process_id": 1, "service": "work", "durations": []}
+    still.write("minutes", lambda tx: tx.conn.execute(sa.insert(minutes).values(**recent, succeeded=12)))
+    assert go_on(31).basis == "last_5_minutes"
 
 
 def test_phases_tell_how_they_stand(store: Store) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Literal
 
@@ -30,6 +30,8 @@ QUEUE = 8
 RECENT = 5
 FAILURES = 6
 CAP = 1000
+LATELY = timedelta(minutes=5)
+"""What `rate_of` looks at."""
 Part = Literal["attention", "job", "jobs", "pools", "counters", "exceptions"]
 PARTS: frozenset[Part] = frozenset({"attention", "job", "jobs", "pools", "counters", "exceptions"})
 """What may be read alone. Processes are few and always there."""
@@ -158,13 +160,15 @@ def active_job(tx: Tx, job_id: int, processes: list[ProcessLine]) -> ActiveJob:
 
 
 def _eta(tx: Tx, detail: JobDetail, progress: JobProgress) -> Eta | None:
-    """Of the stage under way that takes longest. Its rate is that of the last minutes, where nobody else shares it."""
+    """Of the stage under way that takes longest. Its rate is that of the last minutes, where nobody else shares them:
+    not another stage now, and not one that was at work before this one began."""
     found = []
     for stage, line in zip(detail.stages, progress.stages, strict=True):
         if stage.status != StageStatus.RUNNING or line.expected is None:
             continue
         left = max(0, line.expected - line.done)
-        lately = rate_of(tx, stage.service) if _alone(tx, stage.id, stage.service) else None
+        young = stage.started_at is None or tx.now - stage.started_at < LATELY
+        lately = rate_of(tx, stage.service) if not young and _alone(tx, stage.id, stage.service) else None
         rate = lately or line.rate
         if rate and left:
             basis: Literal["last_5_minutes", "since_start"] = "last_5_minutes" if lately else "since_start"
