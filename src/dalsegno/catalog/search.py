@@ -10,12 +10,13 @@ import sqlalchemy as sa
 
 from dalsegno.catalog.schema import playlists, songs
 from dalsegno.catalog.scope import holds
+from dalsegno.store.patience import TimeUp, at_most
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
 STRETCH = 10_000
-"""Rows looked at between two looks at the clock."""
+"""Rows in a stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,10 @@ def _walk(
     wanted = sa.or_(*(holds(column, text) for column in columns)) if text else sa.true()
     while top > 0 and len(hits) < limit:
         part = select.where(id <= top, id > top - STRETCH, wanted).order_by(id.desc()).limit(limit - len(hits))
-        hits += [Hit(**row) for row in tx.rows(part)]
+        try:
+            with at_most(tx, end - time.monotonic()):
+                hits += [Hit(**row) for row in tx.rows(part)]
+        except TimeUp:
+            return Hits(hits, True)
         top -= STRETCH
-        if time.monotonic() > end:
-            return Hits(hits, top > 0 and len(hits) < limit)
     return Hits(hits, False)

@@ -24,6 +24,7 @@ from dalsegno.insight.walk import (
     Place,
     Walk,
     Walked,
+    ahead,
     begin,
     page_of,
     place_of,
@@ -31,6 +32,7 @@ from dalsegno.insight.walk import (
 )
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import ITEM_LEASED, ItemStatus
+from dalsegno.store.patience import TimeUp, at_most
 from dalsegno.store.schema import items, jobs, leases, stages
 from dalsegno.store.store import Tx
 
@@ -132,7 +134,7 @@ def find_items(
     budget = begin(tx, seconds or (TEXT_SECONDS if chosen.text else SECONDS))
     found = walk_items(tx, chosen, sa.select(items), after=after, limit=limit + 1, budget=budget, forward=forward)
     stages_of = _stages_of(tx, {row["stage_id"] for row in found.rows})
-    lines = [ItemLine(stages_of[row["stage_id"]][0], _item(row), stages_of[row["stage_id"]][1]) for row in found.rows]
+    lines = [_line(row, *stages_of[row["stage_id"]]) for row in found.rows]
     return page_of(lines, found, limit, lambda line: (line.item.stage_id, line.item.seq))
 
 
@@ -231,7 +233,12 @@ def _in_stages(
         within = [items.c.id.in_(sa.select(items.c.id).where(*within, items.c.key.in_(chosen.names)))]
     path = Walk(select, (items.c.stage_id, items.c.seq), forward=forward)
     after_place = [] if so_far.place is None else [path.beyond(so_far.place)]
-    rows = tx.rows(path.ordered(select.where(*within, *chosen.wanted, *after_place)).limit(need))
+    try:
+        with at_most(tx, budget.left):
+            rows = tx.rows(path.ordered(select.where(*within, *chosen.wanted, *after_place)).limit(need))
+    except TimeUp:
+        return Walked([], so_far.place or (bunch[0]["id"], ahead(forward)), True, 0)
+    budget.came_further = True
     place = _at(rows[-1]) if len(rows) == need else _behind(bunch[-1]["id"], forward)
     return Walked(rows, place, False, sum(row["few"] for row in bunch))
 
@@ -296,5 +303,5 @@ def _at(row: sa.RowMapping) -> Place:
     return row["stage_id"], row["seq"]
 
 
-def _item(row: sa.RowMapping) -> ItemRecord:
-    return ItemRecord.model_validate(dict(row))
+def _line(row: sa.RowMapping, stage: str, service: str) -> ItemLine:
+    return ItemLine(stage, ItemRecord.model_validate(dict(row)), service)

@@ -1,7 +1,8 @@
 """A page of a long list, by key, within a bounded time.
 
 What an index finds is read in its order, a stretch at a time, and what else was asked for is looked at row by row. When
-the time is up, the page says so and where to go on: a list of ten million rows never keeps anyone waiting.
+the time is up, the stretch is cut off, and the page says so and where to go on: a list of ten million rows never keeps
+anyone waiting.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 
 from dalsegno.errors import InputInvalid
+from dalsegno.store.patience import TimeUp, at_most
 from dalsegno.store.store import Tx
 
 T = TypeVar("T")
@@ -27,7 +29,9 @@ TEXT_SECONDS = 0.3
 """For one that looks for a text."""
 _PLACE = re.compile(r"[0-9]{1,19}")
 FIRST, LARGEST = 500, 8_000
-"""Rows looked at between two looks at the clock."""
+"""Rows in a stretch."""
+AT_FIRST = 1.0
+"""Seconds that the first stretch has, so that every page comes further, however slow the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Budget:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._began = time.monotonic()
+        self.came_further = False
+        """A stretch was looked through: from now on the time is hard."""
 
     @property
     def spent(self) -> bool:
@@ -56,6 +62,12 @@ class Budget:
     def used(self) -> float:
         """How much of it, from 0 to 1 and beyond."""
         return (time.monotonic() - self._began) / self._seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        left = self._seconds * (1 - self.used)
+        return left if self.came_further else max(left, AT_FIRST)
 
 
 _BY_INDEX = """
@@ -117,8 +129,20 @@ class Walk:
         """It lies on or behind the last place."""
         return self.last is not None and (place >= self.last if self.forward else place <= self.last)
 
+    @property
+    def before(self) -> Place:
+        """From where everything is beyond."""
+        if self.first is None:
+            return (ahead(self.forward),) * len(self.keys)
+        return (*self.first[:-1], self.first[-1] + (-1 if self.forward else 1))
+
     def ordered(self, select: sa.Select[Any]) -> sa.Select[Any]:
         return select.order_by(*(key.asc() if self.forward else key.desc() for key in self.keys))
+
+
+def ahead(forward: bool) -> int:
+    """A number that comes before all others."""
+    return 0 if forward else 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -143,12 +167,13 @@ def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget)
     stretch = FIRST
     while found.more and len(found.rows) < limit:
         began = budget.used
-        end = _end(tx, path, found.place, stretch)
-        if end is not None and path.over(end):
-            end = None
-        bounds = [*path.start(found.place), *path.stop(end or path.last)]
         need = limit - len(found.rows)
-        rows = tx.rows(path.ordered(path.select.where(*path.along, *bounds, *path.wanted)).limit(need))
+        try:
+            rows, end = _stretch(tx, path, found.place, stretch, need, budget)
+        except TimeUp:
+            found.place = found.place or path.before
+            break
+        budget.came_further = True
         found.rows += rows
         found.looked += stretch
         if len(rows) == need:
@@ -161,6 +186,20 @@ def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget)
         stretch = int(min(LARGEST, stretch * min(4.0, 0.25 / spent)) or 1)
         stretch = max(stretch, FIRST // 5)
     return found
+
+
+def _stretch(
+    tx: Tx, path: Walk, after: Place | None, stretch: int, need: int, budget: Budget
+) -> tuple[list[sa.RowMapping], Place | None]:
+    """What is wanted of the next so many rows, and where they end; None: with the list."""
+    with at_most(tx, budget.left):
+        end = _end(tx, path, after, stretch)
+    if end is not None and path.over(end):
+        end = None
+    bounds = [*path.start(after), *path.stop(end or path.last)]
+    wanted = path.ordered(path.select.where(*path.along, *bounds, *path.wanted)).limit(need)
+    with at_most(tx, budget.left):
+        return tx.rows(wanted), end
 
 
 def _end(tx: Tx, path: Walk, after: Place | None, stretch: int) -> Place | None:
