@@ -68,6 +68,23 @@ WORDS = {
     # of workers
     "busy": N_("busy"),
     "idle": N_("idle"),
+    # kinds of pools and playlists
+    "playlist": N_("playlist"),
+    "playlists": N_("playlists"),
+    "feed": N_("feed"),
+    "feeds": N_("feeds"),
+    "folder": N_("folder"),
+    "file": N_("file"),
+    "files": N_("files"),
+    "album": N_("album"),
+    "page": N_("page"),
+    "pages": N_("pages"),
+    # qualities of files
+    "hi-res": N_("hi-res"),
+    "lossless": N_("lossless"),
+    "high": N_("high"),
+    "standard": N_("standard"),
+    "low": N_("low"),
 }
 STAGES = {
     "collect": N_("collect"),
@@ -106,6 +123,8 @@ class Words:
 
     def __init__(self, texts: NullTranslations) -> None:
         self._texts = texts
+        self.english = type(texts) is NullTranslations
+        """Then whatever is said anywhere is in the reader's language."""
 
     def text(self, text: str, /, **values: Any) -> str:
         found = self._texts.gettext(text)
@@ -143,7 +162,9 @@ class Words:
         hours, minutes = divmod(minutes, 60)
         if hours < 48:
             return self.text("%(h)s h %(min)s min", h=hours, min=f"{minutes:02}")
-        return self.text("%(d)s d %(h)s h", d=number(hours // 24), h=hours % 24)
+        if hours < 240:
+            return self.text("%(d)s d %(h)s h", d=hours // 24, h=hours % 24)
+        return self.text("%(d)s d", d=number(hours / 24))
 
     def share(self, done: int | None, whole: int | None) -> str:
         """Bytes of bytes, the unit said once where it is the same: `5.5 of 5.8 MB`."""
