@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.templates import TITLES
+from dalsegno.errors import DalSegnoError
 from dalsegno.web.app import STATIC
 from dalsegno.web.console.i18n import texts
+from dalsegno.web.console.meanings import MEANINGS
 from dalsegno.web.console.words import Words, percent, segments, size, tally
 from tests.web.conftest import Desk
-from tests.web.console import check_page, get
+from tests.web.console import Page, check_page, get, look_at
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -117,6 +120,59 @@ def test_what_is_not_there_is_said_on_a_page(desk: Desk, path: str) -> None:
 
 def test_an_address_that_means_nothing_is_a_page_too(desk: Desk) -> None:
     assert "</main>" in desk.http.get("/?job=x").text
+
+
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("GET", "/static/nothing.js", 404),
+        ("GET", "/pause", 405),
+        ("GET", "/jobs/many", 422),
+        ("POST", "/jobs", 403),
+    ],
+)
+def test_browsers_get_a_page_with_a_way_back_and_programs_problem_details(
+    store: Store, consoles: Callable[..., Desk], method: str, path: str, status: int
+) -> None:
+    desk = consoles(store, console_read_only=True)
+    for language in ("en", "zh-CN"):
+        answer = desk.http.request(method, path, headers={**BROWSER, "accept-language": language})
+        assert answer.status_code == status
+        assert answer.headers["content-type"].startswith("text/html")
+        page = Page(answer.text)
+        look_at(page, path)
+        (title,) = page.all("h1")
+        assert title.text.isascii() == (language == "en")
+        assert page.all("a", href="/")
+    if status != 422:  # pages of ours always answer with pages
+        assert desk.http.request(method, path).headers["content-type"] == "application/problem+json"
+    answer = desk.http.request(method, f"/api{path}", headers=BROWSER)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_what_nobody_expected_is_a_page_too(desk: Desk) -> None:
+    desk.store.write("break it", lambda tx: tx.conn.execute(sa.text("ALTER TABLE jobs RENAME TO gone")))
+    answer = desk.http.get("/jobs", headers=BROWSER)
+    assert answer.status_code == 500
+    assert len(Page(answer.text).all("h1")) == 1
+
+
+def test_every_code_is_explained() -> None:
+    """Those of our own errors, and those that services give items."""
+    own = {each.code for each in _below(DalSegnoError)} - {"error"}
+    given = set()
+    for room in ("catalog", "sources", "objects", "engine", "model"):
+        for file in (ROOT / "src" / "dalsegno" / room).rglob("*.py"):
+            given |= set(re.findall(r"""\bcode(?:: str)? ?= ?"([a-z_]+)\"""", file.read_text()))
+    assert sorted((own | given) - MEANINGS.keys()) == []
+
+
+def _below(kind: type[DalSegnoError]) -> list[type[DalSegnoError]]:
+    return [each for child in kind.__subclasses__() for each in (child, *_below(child))]
 
 
 # --- everything's pause -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dalsegno.web import docs, health, login, metrics
 from dalsegno.web.answers import json_answers
 from dalsegno.web.api.describing import describe
 from dalsegno.web.api.routers import ROUTERS
+from dalsegno.web.console.pages import page_of_error
 from dalsegno.web.console.routers import PAGES
 from dalsegno.web.door import Door
 from dalsegno.web.guard import Guard
@@ -56,8 +57,10 @@ def create_app(
     if (told := telemetry.start(settings)) is not None:
         app.add_middleware(telemetry.Traced, telemetry=told)
     origins = Origins(host or settings.console_host, settings.console_hosts)
-    app.add_middleware(Guard, origins=origins, door=app.state.door, read_only=read_only, secrets=secrets)
-    answer_with_problems(app, secrets)
+    app.add_middleware(
+        Guard, origins=origins, door=app.state.door, read_only=read_only, secrets=secrets, page=page_of_error
+    )
+    answer_with_problems(app, secrets, page_of_error)
     for part in ROUTERS:
         app.include_router(part, prefix="/api")
     for pages in (docs.router, health.router, metrics.router, login.router, *PAGES):

@@ -8,13 +8,14 @@ from urllib.parse import quote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dalsegno.errors import DalSegnoError, LoginNeeded, PayloadTooLarge, ReadOnly
+from dalsegno.errors import DalSegnoError, HostRefused, LoginNeeded, PayloadTooLarge, ReadOnly
 from dalsegno.web.door import Door
 from dalsegno.web.origins import Origins
-from dalsegno.web.problems import UNEXPECTED, problem, problem_of
+from dalsegno.web.problems import UNEXPECTED, Page, problem, problem_of
 
 logger = logging.getLogger("dalsegno.web")
 
@@ -43,13 +44,14 @@ class Guard:
     """Outermost, so that nothing leaves without its headers: not even an error nobody expected."""
 
     def __init__(
-        self, app: ASGIApp, *, origins: Origins, door: Door, read_only: bool, secrets: Sequence[str]
+        self, app: ASGIApp, *, origins: Origins, door: Door, read_only: bool, secrets: Sequence[str], page: Page
     ) -> None:  # fmt: skip
         self._app = app
         self._origins = origins
         self._door = door
         self._read_only = read_only
         self._secrets = secrets
+        self._page = page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,16 +74,22 @@ class Guard:
         try:
             self._admit(scope, headers)
             await self._recognise(scope, headers)
+            if self._read_only and scope["method"] not in READS and scope["path"] not in SIGNING | PREVIEWS:
+                raise ReadOnly
             await self._app(scope, _limited(receive), send_guarded)
         except LoginNeeded as error:
             await self._to_login(scope, headers, error)(scope, receive, send_guarded)
-        except DalSegnoError as error:
+        except HostRefused as error:  # whoever calls us by another name sees nothing of ours
             await problem_of(error, self._secrets)(scope, receive, send_guarded)
+        except DalSegnoError as error:
+            page = self._page(Request(scope), error.status, error.code, str(error))
+            await (page or problem_of(error, self._secrets))(scope, receive, send_guarded)
         except Exception:
             logger.exception("%s %s failed", scope["method"], scope["path"])
             if begun:
                 raise
-            await problem(500, "internal_error", UNEXPECTED, self._secrets)(scope, receive, send_guarded)
+            page = self._page(Request(scope), 500, "internal_error", UNEXPECTED)
+            await (page or problem(500, "internal_error", UNEXPECTED, self._secrets))(scope, receive, send_guarded)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         host = self._origins.check_host(headers)
@@ -92,8 +100,6 @@ class Guard:
             self._origins.check_read(headers)
             return
         self._origins.check_write(headers, host)
-        if self._read_only and scope["path"] not in SIGNING | PREVIEWS:
-            raise ReadOnly
 
     async def _recognise(self, scope: Scope, headers: Headers) -> None:
         """Raises where the password is needed and was not given."""

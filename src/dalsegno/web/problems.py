@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -11,12 +11,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from dalsegno.errors import DalSegnoError
 from dalsegno.web.answers import json_answers
 
 MEDIA_TYPE = "application/problem+json"
 UNEXPECTED = "Something unexpected went wrong. Nothing that was finished is lost; the log says more."
+
+Page = Callable[[Request, int, str, str], Response | None]
+"""Status, code and details of an error as a page, for whoever wants one."""
 
 
 class Fault(BaseModel):
@@ -81,24 +85,26 @@ def problem_of(error: DalSegnoError, secrets: Sequence[str]) -> JSONResponse:
     return problem(error.status, error.code, str(error), secrets, mistakes, wait=error.details.get("wait", 2))
 
 
-def answer_with_problems(app: FastAPI, secrets: Sequence[str]) -> None:
-    """Whatever a handler raises becomes problem details. What nobody expected ends in the guard."""
+def answer_with_problems(app: FastAPI, secrets: Sequence[str], page: Page) -> None:
+    """Whatever a handler raises becomes problem details, or a page. What nobody expected ends in the guard."""
 
-    async def known(_: Request, error: Exception) -> JSONResponse:
+    async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, DalSegnoError)
-        return problem_of(error, secrets)
+        return page(request, error.status, error.code, str(error)) or problem_of(error, secrets)
 
-    async def invalid(_: Request, error: Exception) -> JSONResponse:
+    async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         faults = [Fault(where=".".join(map(str, each["loc"])), detail=_sentence(each)) for each in error.errors()]
-        return problem(422, "input_invalid", faults[0].detail, secrets, faults)
+        found = (422, "input_invalid", faults[0].detail)
+        return page(request, *found) or problem(*found, secrets, faults)
 
-    async def http(_: Request, error: Exception) -> JSONResponse:
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         phrase = HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_").replace("-", "_")
         detail = "There is nothing at this address." if error.status_code == 404 else str(error.detail)
-        answer = problem(error.status_code, code, detail, secrets)
+        found = (error.status_code, code, detail)
+        answer = page(request, *found) or problem(*found, secrets)
         answer.headers.update(error.headers or {})
         return answer
 

@@ -9,8 +9,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from dalsegno.errors import DalSegnoError, InputInvalid
-from dalsegno.web.console.frame import render
+from dalsegno.errors import DalSegnoError
+from dalsegno.web.console.frame import render, words_of
+from dalsegno.web.console.meanings import trouble
 
 
 class _Route(APIRoute):
@@ -21,18 +22,27 @@ class _Route(APIRoute):
             try:
                 return await answer(request)
             except DalSegnoError as error:
-                return _trouble(request, error)
+                return _page(request, error.status, error.code, str(error))
             except RequestValidationError:
-                return _trouble(request, InputInvalid(problem="This address means nothing here."))
+                words = words_of(request, request.app.state.room)
+                return _page(request, 422, "input_invalid", words.text("This address means nothing here."))
 
         return answer_or_say_why
 
 
-def _trouble(request: Request, error: DalSegnoError) -> Response:
-    values = {key: value for key, value in request.query_params.items() if key != "fragment"}
-    scope = {**request.scope, "query_string": b""}
-    return render(Request(scope), request.app.state.room, "error.html", page="", status=error.status,
-                  error=error, values=values)  # fmt: skip
+def page_of_error(request: Request, status: int, code: str, details: str) -> Response | None:
+    """For people who look with a browser; None for programs, and whatever asks the API."""
+    if request.scope["path"].startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return None
+    return _page(request, status, code, details)
+
+
+def _page(request: Request, status: int, code: str, details: str) -> Response:
+    here = request.app.state.room
+    found = trouble(words_of(request, here), status, code, details)
+    return render(
+        Request({**request.scope, "query_string": b""}), here, "error.html", page="", status=status, trouble=found
+    )
 
 
 def pages() -> APIRouter:
