@@ -98,7 +98,7 @@ def check_page(desk: Desk, path: str, status: int = 200) -> Page:
         look_at(page, f"{path} in {language}")
         assert page.all("html")[0].attributes["lang"] == language
         assert len(page.all("main")) == 1
-        assert page.all("h1"), f"{path}: a page has a heading"
+        assert len(page.all("h1")) == 1, f"{path}: a page has one heading"
         regions = [element for element in page.elements if "data-live" in element.attributes]
         for region in regions if status == 200 else []:
             check_region(desk, path, region, language)

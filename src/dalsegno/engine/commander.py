@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.engine.bulk import Finder, apply_bulk, check_bulk
-from dalsegno.engine.holds import ENGINE, release
+from dalsegno.engine.holds import ENGINE, UNSAID, release
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import pause_job, pause_stage, resume_job, resume_stage
 from dalsegno.engine.retry import retry_item
@@ -173,7 +173,7 @@ def _apply(tx: Tx, command: sa.RowMapping) -> bool:
 
 
 def _reason(payload: dict[str, Any]) -> str:
-    return payload.get("reason") or "paused by an operator"
+    return payload.get("reason") or UNSAID
 
 
 def _stage(payload: dict[str, Any]) -> str:

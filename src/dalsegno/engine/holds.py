@@ -24,6 +24,8 @@ CLOCK = "clock"
 """Who ends what had an `until`."""
 ENGINE = ("rescuer", "scheduler", "service")
 """Who holds a lane without being asked: after a crash, an interruption, a full disk."""
+UNSAID = "paused by an operator"
+"""The reason where none was given."""
 _SERVICE = "service:"
 _LANE = "lane:"
 

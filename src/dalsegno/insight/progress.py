@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
+from dalsegno.insight.holds import HoldLine
 from dalsegno.insight.jobs import JobDetail, job_detail
 from dalsegno.model.records import StageRecord
 from dalsegno.model.states import STAGE_FINISHED, JobStatus, StageStatus
 from dalsegno.store.store import Tx
+
+Cause = Literal["canceling", "paused", "scheduled", "held", "turn", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class JobProgress:
     """Why it does not run, where that is known."""
     fraction: float
     stages: list[StageProgress]
+    cause: Cause | None = None
+    """What kind of reason it is, for programs and translators."""
 
 
 def job_progress(tx: Tx, job_id: int) -> JobProgress:
@@ -49,7 +55,8 @@ def progress_of(detail: JobDetail, now: datetime) -> JobProgress:
         expected[stage.key] = _expected(stage, detail.stages, expected)
         lines.append(_stage(stage, expected[stage.key], now))
     whole = sum(line.fraction for line in lines) / len(lines)
-    return JobProgress(detail.job.id, detail.job.status, _reason(detail, now), whole, lines)
+    cause, reason = _reason(detail, now)
+    return JobProgress(detail.job.id, detail.job.status, reason, whole, lines, cause)
 
 
 def done_of(stage: StageRecord) -> int:
@@ -82,19 +89,22 @@ def _stage(stage: StageRecord, expected: int | None, now: datetime) -> StageProg
     )  # fmt: skip
 
 
-def _reason(detail: JobDetail, now: datetime) -> str | None:
+def _reason(detail: JobDetail, now: datetime) -> tuple[Cause | None, str | None]:
     job, lane = detail.job, detail.lane
     if job.cancel_requested_at is not None:
-        return "canceling"
+        return "canceling", "canceling"
     if job.status in (JobStatus.PAUSED, JobStatus.PAUSE_REQUESTED):
-        return next(hold.why for hold in detail.holds if hold.level == "job")
+        return "paused", next(hold.why for hold in detail.holds if hold.level == "job")
     if job.status == JobStatus.QUEUED and job.scheduled_at is not None and job.scheduled_at > now:
-        return f"scheduled for {job.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
-    queued = job.status == JobStatus.QUEUED
-    # What is queued waits for its lane or for everything; what runs may also wait for a service or a stage.
-    met = [hold for hold in detail.holds if not queued or hold.level in ("everything", "lane")]
-    if met:
-        return "; ".join(f"{hold.says} (to go on: dalsegno resume {hold.target})" for hold in met)
-    if queued and lane.max_active is not None:
-        return f'waiting for its turn: lane "{lane.name}" takes {lane.max_active} at a time'
-    return job.error_message
+        return "scheduled", f"scheduled for {job.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
+    if met := held(detail):
+        return "held", "; ".join(f"{hold.says} (to go on: dalsegno resume {hold.target})" for hold in met)
+    if job.status == JobStatus.QUEUED and lane.max_active is not None:
+        return "turn", f'waiting for its turn: lane "{lane.name}" takes {lane.max_active} at a time'
+    return ("error" if job.error_message else None), job.error_message
+
+
+def held(detail: JobDetail) -> list[HoldLine]:
+    """What is queued waits for its lane or for everything; what runs may also wait for a service or a stage."""
+    queued = detail.job.status == JobStatus.QUEUED
+    return [hold for hold in detail.holds if not queued or hold.level in ("everything", "lane")]

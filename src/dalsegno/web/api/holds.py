@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi import Body as InBody
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
-from dalsegno.engine.holds import EVERYTHING, hold, release
+from dalsegno.engine.holds import EVERYTHING, UNSAID, hold, release
 from dalsegno.errors import CommandRefused, InputInvalid, NotFound
 from dalsegno.insight.holds import HoldLine, known_lanes, list_holds
 from dalsegno.model.suggest import did_you_mean
@@ -67,7 +67,7 @@ def resume(here: Here, who: Who, asked: Annotated[Target | None, InBody()] = Non
 
 def hold_all(here: Room, asked: PauseAll, by: str) -> Holds:
     _check(here, asked)
-    reason = asked.reason or "paused by an operator"
+    reason = asked.reason or UNSAID
     here.store.write("hold", lambda tx: hold(tx, asked.hold, reason, by, asked.until))
     return Holds(holds=here.store.read(list_holds))
 

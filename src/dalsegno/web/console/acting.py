@@ -22,6 +22,8 @@ from dalsegno.model.records import CommandRecord
 from dalsegno.model.states import CommandStatus
 from dalsegno.web.answers import without
 from dalsegno.web.console.frame import flashed, words_of
+from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.meanings import refusal
 from dalsegno.web.room import Room
 
 PATIENCE = 2.0
@@ -76,7 +78,7 @@ def acted(request: Request, here: Room, form: FormData, work: Callable[[], str |
     try:
         done = work()
     except DalSegnoError as error:
-        return go(request, here, to, bad=str(error))
+        return go(request, here, to, bad=refusal(words_of(request, here), error.code, str(error)))
     return go(request, here, to, good=done) if isinstance(done, str) else done
 
 
@@ -110,7 +112,7 @@ def followed(here: Room, command_id: int) -> CommandRecord:
 def fate(request: Request, here: Room, command: CommandRecord, done: str) -> str:
     """What to say about a command: `done` where it was applied."""
     if command.status == CommandStatus.REJECTED:
-        raise InputInvalid(problem=command.error_message or "The engine refused it.")
+        raise InputInvalid(problem=command.error_message or N_("The engine refused it."))
     if command.status == CommandStatus.PENDING:
         words = words_of(request, here)
         return words.text("Asked for (command %(id)s); no engine has taken it up yet.", id=command.id)

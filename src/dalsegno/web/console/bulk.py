@@ -99,9 +99,9 @@ def _asked(here: Room, form: ImmutableMultiDict[str, Any]) -> tuple[str, Preview
 def _act(form: ImmutableMultiDict[str, Any]) -> str:
     act = str(form.get("act") or "")
     if act not in ACTS:
-        raise InputInvalid(problem=f"Choose what to do: {', '.join(ACTS)}.")
+        raise InputInvalid(problem=N_("Choose what to do with these items."))
     if not form.getlist("id") and "q" not in form:
-        raise InputInvalid(problem="No item is ticked.")
+        raise InputInvalid(problem=N_("No item is ticked."))
     return act
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from dalsegno.engine.holds import EVERYTHING, hold, release
+from dalsegno.engine.holds import EVERYTHING, UNSAID, hold, release
 from dalsegno.insight.explain import explain, subject_of
 from dalsegno.web.console.acting import Form, acted, field, local
 from dalsegno.web.console.frame import THEMES, render, words_of
@@ -35,7 +35,7 @@ def pause_everything(request: Request, here: Here, who: Who, form: Form) -> Resp
     words = words_of(request, here)
 
     def work() -> str:
-        reason = field(form, "reason") or "paused by an operator"
+        reason = field(form, "reason") or UNSAID
         here.store.write("hold", lambda tx: hold(tx, EVERYTHING, reason, who))
         return words.text("Everything is held. What runs may finish; nothing new starts.")
 

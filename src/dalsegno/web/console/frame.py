@@ -23,6 +23,7 @@ from dalsegno.engine.logbridge import masked
 from dalsegno.errors import NotFound
 from dalsegno.insight.holds import HoldLine, list_holds
 from dalsegno.version import VERSION
+from dalsegno.web.console import meanings
 from dalsegno.web.console.i18n import LANGUAGES, language_of, texts
 from dalsegno.web.console.places import PLACES
 from dalsegno.web.console.words import Words
@@ -154,7 +155,7 @@ def _environment(language: str) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(words.filters())
+    environment.filters.update(words.filters() | meanings.filters(words))
     # Plain functions, not Jinja's own: theirs give markup, which would pass by the mask.
     environment.globals.update(_=words.text, ngettext=words.plural)
     return environment

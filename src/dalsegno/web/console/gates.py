@@ -8,6 +8,7 @@ from typing import Any
 
 from dalsegno.insight.explain.gate import Explanation, Gate
 from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.meanings import reason, refusal
 from dalsegno.web.console.words import Words, number
 
 OPEN = {
@@ -80,6 +81,29 @@ TITLES = {
     "running": N_("Run"),
     "work": N_("Work"),
 }
+LATER = N_("itself, after a while")
+OPENS = {
+    ("finished", None): N_("a retry, or a new job"),
+    ("cancel", None): N_("nothing: a canceled job does not come back"),
+    ("all_held", None): N_("a resume of everything"),
+    ("lane_held", None): N_("a resume of the lane"),
+    ("lane_turn", "full"): N_("the end of a job before it"),
+    ("lane_turn", "no_engine"): N_("an engine: dalsegno serve, or dalsegno agent"),
+    ("job_paused", None): N_("a resume of the job"),
+    ("depends", "stages"): N_("the end of the stages before it"),
+    ("depends", "follows"): N_("the next item of the stage before it"),
+    ("planned", "no_process"): N_("a process that offers the service"),
+    ("stage_paused", None): N_("a resume of the stage"),
+    ("stage_stopped", None): N_("a retry of what failed"),
+    ("alive", None): N_("a process on that machine: dalsegno agent"),
+    ("service_held", None): N_("a resume of the service"),
+    ("offered", None): N_("a process that offers the service"),
+    ("breaker", None): N_("a call that succeeds, or whoever closes it"),
+    ("limit", "concurrent"): N_("the end of a call"),
+    ("node_limit", "concurrent"): N_("the end of a call"),
+    ("work", None): N_("an item that is ready for it"),
+}
+"""By gate and the reason for which it is closed. All others open by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +118,9 @@ class Fix:
 
 def brief(words: Words, gate: Gate) -> str:
     """Why, in the few words that a row has room for."""
-    data: dict[str, Any] = {"lane": "", "stage": "", "service": "", "name": "", "why": "", "error": "", **gate.data}
+    data: dict[str, Any] = {"lane": "", "stage": "", "service": "", "name": "", "error": "", **gate.data}
+    data["why"] = reason(words, data.get("why"), data.get("by"))
+    data["error"] = refusal(words, data.get("error_code"), data["error"])
     stage = words.stage(str(data["stage"]))
     match gate.code:
         case "finished":
@@ -166,6 +192,15 @@ def says(words: Words, gate: Gate, language: str) -> str:
     return words.text("%(why)s.", why=brief(words, gate))
 
 
+def opens(words: Words, gate: Gate, language: str) -> str:
+    """What opens a closed one."""
+    if gate.state == "open" or not gate.opens:
+        return ""
+    if language == "en":
+        return gate.opens
+    return words.text(OPENS.get((gate.code, gate.data.get("reason")), OPENS.get((gate.code, None), LATER)))
+
+
 def answer(words: Words, found: Explanation, language: str) -> str:
     if language == "en":
         return found.answer
@@ -228,6 +263,7 @@ def gating(words: Words, language: str, **about: Any) -> dict[str, Callable[...,
         "title": lambda gate: words.text(TITLES[gate.code]) if gate.code in TITLES else gate.code,
         "brief": lambda gate: brief(words, gate),
         "says": lambda gate: says(words, gate, language),
+        "opens": lambda gate: opens(words, gate, language),
         "answer": lambda found: answer(words, found, language),
         "fixes": lambda gate, **more: fixes(words, gate, **{**about, **more}),
     }

@@ -14,6 +14,7 @@ from dalsegno.web.api.jobs import overriding
 from dalsegno.web.api.parameters import Number
 from dalsegno.web.console.acting import Form, acted, commanded, fate, field, go
 from dalsegno.web.console.frame import words_of
+from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.pages import pages
 from dalsegno.web.room import Here, Who
 
@@ -82,7 +83,7 @@ def priority(request: Request, here: Here, who: Who, form: Form, job_id: Number)
         try:
             payload = {"priority": int(text)}
         except ValueError:
-            raise InputInvalid(problem=f'A priority is a whole number, not "{text:.40}".') from None
+            raise InputInvalid(problem=N_("A priority is a whole number.")) from None
         command = commanded(here, who, "set_priority", job_id=job_id, payload=payload)
         done = words.text("Job %(id)s has priority %(n)s.", id=job_id, n=payload["priority"])
         return fate(request, here, command, done)

@@ -26,6 +26,7 @@ from dalsegno.web.api.models import NewJob
 from dalsegno.web.api.plan import Plan, planned
 from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.frame import render, words_of
+from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.planning import basis, stops
 from dalsegno.web.room import Here, Room, Who
@@ -121,7 +122,7 @@ def _priority(form: ImmutableMultiDict[str, Any]) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputInvalid(problem=f'A priority is a whole number, not "{text:.40}".') from None
+        raise InputInvalid(problem=N_("A priority is a whole number.")) from None
 
 
 def _form(

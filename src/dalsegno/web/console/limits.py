@@ -138,7 +138,7 @@ def _count(text: str) -> int | str | None:
 
 def _named(name: str) -> str:
     if not re.fullmatch(r"\S{1,200}", name):
-        raise InputInvalid(problem="A name has 1 to 200 characters and no spaces.")
+        raise InputInvalid(problem=N_("A name has 1 to 200 characters and no spaces."))
     return name
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
+from dalsegno.engine.holds import UNSAID
 from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.words import Words
 
@@ -160,6 +163,19 @@ MEANINGS = {
     "wrong_region": (N_("The bucket is in another region"), N_("Check S3_REGION and S3_ENDPOINT.")),
 }
 """By code: what it means, and what helps, where something does."""
+PAUSED = {
+    "rescuer": N_("crash recovery"),
+    "scheduler": N_("interrupted"),
+}
+"""Why the engine paused something by itself, by which part of it did."""
+BREAKERS = {
+    "rate_limit": N_("Rate limit reached"),
+    "quota": N_("Quota used up"),
+    "ban": N_("Shut out by the provider"),
+    "outage": N_("The provider does not answer as it should"),
+    "manual": N_("Stopped by the service's own rule"),
+}
+N_("paused by an operator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +192,8 @@ class Trouble:
 
 def trouble(words: Words, status: int, code: str, details: str) -> Trouble:
     title, fix = MEANINGS.get(code) or (HTTPStatus(status).phrase, "")
-    return Trouble(status, code, words.text(title), "" if words.english or not fix else words.text(fix), details)
+    fix = "" if words.english or not fix else words.text(fix)
+    return Trouble(status, code, words.text(title), fix, words.text(details) if details else "")
 
 
 def meaning(words: Words, code: str | None) -> str:
@@ -188,7 +205,40 @@ def meaning(words: Words, code: str | None) -> str:
     return words.text(MEANINGS[code][0]) if code in MEANINGS else ""
 
 
-def refusal(words: Words, code: str, details: str) -> str:
+def refusal(words: Words, code: str | None, details: str | None) -> str:
     """An error in a sentence; what was said in English follows in brackets."""
     said = meaning(words, code)
-    return words.text("%(meaning)s (%(details)s)", meaning=said, details=details) if said else details
+    told = words.text(details) if details else ""  # our own sentences are known in every language
+    if not said or not told or told != details:
+        return told or said
+    return words.text("%(meaning)s (%(details)s)", meaning=said, details=details)
+
+
+def reason(words: Words, text: str | None, by: str | None) -> str:
+    """Why something stands still. Operators say it in their own words; the engine's are known by who set them."""
+    if words.english or not text:
+        return text or ""
+    if text == UNSAID:
+        return words.text(UNSAID)
+    code, colon, rest = text.partition(": ")
+    if by == "service" and colon:
+        return refusal(words, code, rest) if code in MEANINGS else text
+    return words.text(PAUSED[by]) if by in PAUSED else text
+
+
+def stopped(words: Words, text: str | None, kind: str | None, by: str | None) -> str:
+    """Why a breaker is open: its kind, and what the other side said in brackets. People say it in their own words."""
+    if words.english or not text or by != "engine" or kind not in BREAKERS:
+        return text or ""
+    return words.text("%(meaning)s (%(details)s)", meaning=words.text(BREAKERS[kind]), details=text)
+
+
+def filters(words: Words) -> dict[str, Callable[..., Any]]:
+    """For templates: `item.error_code|meaning`."""
+    return {
+        "meaning": lambda code: meaning(words, code),
+        "refusal": lambda code, details: refusal(words, code, details),
+        "reason": lambda text, by: reason(words, text, by),
+        "stopped": lambda text, kind, by: stopped(words, text, kind, by),
+        "trouble": lambda code: trouble(words, 500, code, "") if meaning(words, code) else None,
+    }

@@ -27,6 +27,7 @@ from dalsegno.web.api.plan import planned
 from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.facets import Chip, chips
 from dalsegno.web.console.frame import Frame, render, wanted, words_of
+from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.planning import basis, stops
 from dalsegno.web.console.standing import because
@@ -80,7 +81,7 @@ def plan(request: Request, here: Here) -> HTMLResponse:
     form = request.query_params
     chosen = field_of(form, "template")
     if chosen not in ACTIONS:
-        raise InputInvalid(problem="Choose what to do with these playlists: sync, download or upload.")
+        raise InputInvalid(problem=N_("Choose what to do with these playlists: sync, download or upload."))
     picked = _picked(here, form)
     found, wrong = None, None
     try:
@@ -100,7 +101,7 @@ def begin(request: Request, here: Here, who: Who, form: Form) -> Response:
     words = words_of(request, here)
     chosen = field(form, "template")
     if chosen not in ACTIONS:
-        raise InputInvalid(problem="Choose what to do with these playlists: sync, download or upload.")
+        raise InputInvalid(problem=N_("Choose what to do with these playlists: sync, download or upload."))
     picked = _picked(here, form)
     job_id = start(here, NewJob(template=chosen, scope=_scope(picked), priority=_priority(form)), who)
     return go(request, here, f"/jobs/{job_id}", good=words.text("Job %(id)s is queued.", id=job_id))
@@ -136,7 +137,7 @@ def _picked(here: Room, form: ImmutableMultiDict[str, Any]) -> list[int] | None:
     if "all" not in form:
         ids = [int(text) for text in map(str, form.getlist("id")) if text.isascii() and text.isdecimal()]
         if not ids:
-            raise InputInvalid(problem="No playlist is ticked.")
+            raise InputInvalid(problem=N_("No playlist is ticked."))
         return sorted(set(ids))
     query = parse(field_of(form, "q"), PLAYLISTS)
     if not query:
@@ -144,7 +145,7 @@ def _picked(here: Room, form: ImmutableMultiDict[str, Any]) -> list[int] | None:
     looked = shelves(here.store, upload_backend(here.store, here.settings))
     found = [] if looked is None else [each.id for each in matching(looked, query)]
     if not found:
-        raise InputInvalid(problem="No playlist matches this filter any more.")
+        raise InputInvalid(problem=N_("No playlist matches this filter any more."))
     return sorted(found)
 
 
@@ -155,7 +156,7 @@ def _scope(picked: list[int] | None) -> dict[str, Any] | None:
 def _priority(form: ImmutableMultiDict[str, Any]) -> int:
     text = field_of(form, "priority") or "100"
     if not text.lstrip("-").isdecimal():
-        raise InputInvalid(problem=f'A priority is a whole number, not "{text:.40}".')
+        raise InputInvalid(problem=N_("A priority is a whole number."))
     return int(text)
 
 

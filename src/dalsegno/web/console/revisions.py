@@ -18,6 +18,7 @@ from dalsegno.web.api.parameters import Number, place
 from dalsegno.web.console.acting import Form, acted, field, go
 from dalsegno.web.console.config import impact_told
 from dalsegno.web.console.frame import render, words_of
+from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.pages import pages
 from dalsegno.web.room import Here, Who
 
@@ -51,7 +52,7 @@ def _side(name: str) -> int | None:
     if name == DISK:
         return None
     if not (name.isascii() and name.isdecimal() and 0 < int(name[:19]) < 2**63):
-        raise InputInvalid(problem="Choose two revisions to compare.")
+        raise InputInvalid(problem=N_("Choose two revisions to compare."))
     return int(name)
 
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dalsegno.insight.attention import Attention
-from dalsegno.insight.dashboard import Eta
+from dalsegno.insight.dashboard import ActiveJob, Eta
+from dalsegno.insight.holds import HoldLine
 from dalsegno.insight.pools import Verdict
+from dalsegno.insight.progress import held
 from dalsegno.web.console.i18n import N_
-from dalsegno.web.console.words import Words, size
+from dalsegno.web.console.meanings import reason, refusal, stopped
+from dalsegno.web.console.words import Words, size, utc
 
 ATTENTION = {
     "disk_full": N_("The disk is full; job %(job_id)s is paused"),
@@ -33,6 +36,13 @@ HINTS = {
     "process_stale": N_("What it held is about to be taken back."),
     "no_engine": N_("Jobs wait until one runs: dalsegno serve, or dalsegno agent."),
     "config_invalid": N_("The last valid settings stay in force."),
+}
+HELD = {
+    "everything": N_("everything is held: %(why)s (by %(by)s)"),
+    "service": N_("service %(name)s is held: %(why)s (by %(by)s)"),
+    "lane": N_("lane %(name)s is held: %(why)s (by %(by)s)"),
+    "job": N_("%(why)s (by %(by)s)"),
+    "stage": N_("stage %(name)s is paused: %(why)s (by %(by)s)"),
 }
 FIXES = {
     "resume": N_("Resume"),
@@ -64,13 +74,40 @@ def attention(words: Words, entry: Attention) -> Told:
         return Told(title, words.text("%(free)s are free, and %(keep)s must stay so.", free=free, keep=keep))
     if entry.code in HINTS:
         return Told(title, words.text(HINTS[entry.code]))
-    reason, by = entry.data.get("reason"), entry.data.get("by")
-    if not reason:
-        return Told(title, "")
-    code, colon, rest = str(reason).partition(": ")
-    reason = rest if colon and code == entry.code else reason
-    engine = by in (None, "service", "engine")
-    return Told(title, str(reason) if engine else words.text("%(reason)s (by %(by)s)", reason=reason, by=by))
+    said, by = str(entry.data.get("reason") or ""), entry.data.get("by")
+    if entry.code == "breaker_open":
+        return Told(title, stopped(words, said, entry.data["kind"], entry.data["tripped_by"]))
+    code, colon, rest = said.partition(": ")
+    said = rest if colon and code == entry.code else reason(words, said, by)
+    plain = not said or by in (None, "service", "engine")
+    return Told(title, said if plain else words.text("%(reason)s (by %(by)s)", reason=said, by=by))
+
+
+def why(words: Words, job: ActiveJob) -> str:
+    """Why a job does not run."""
+    row, cause = job.detail.job, job.progress.cause
+    match cause:
+        case _ if words.english:
+            return job.progress.reason or ""
+        case "canceling":
+            return words.text("its job is being canceled")
+        case "paused":
+            return "; ".join(_held(words, hold) for hold in job.detail.holds if hold.level == "job")
+        case "scheduled" if row.scheduled_at is not None:
+            return words.text("scheduled for %(at)s", at=utc(row.scheduled_at))
+        case "held":
+            return "; ".join(_held(words, hold) for hold in held(job.detail))
+        case "turn":
+            return words.text("waits for its turn in lane %(lane)s", lane=row.lane)
+        case "error":
+            return refusal(words, row.error_code, row.error_message)
+    return ""
+
+
+def _held(words: Words, hold: HoldLine) -> str:
+    values = {"name": hold.name, "job_id": hold.job_id, "why": reason(words, hold.reason, hold.by), "by": hold.by}
+    told = words.text(HELD[hold.level], **values)
+    return told if hold.until is None else words.text("%(what)s, until %(at)s", what=told, at=utc(hold.until))
 
 
 def fix(words: Words, action: str, otherwise: str) -> str:
@@ -115,6 +152,7 @@ def telling(words: Words) -> dict[str, Callable[..., Any]]:
     """For templates: `told.attention(entry)`."""
     return {
         "attention": lambda entry: attention(words, entry),
+        "why": lambda job: why(words, job),
         "fix": lambda action, otherwise: fix(words, action, otherwise),
         "eta": lambda found: eta(words, found),
         "verdict": lambda found: verdict(words, found),
