@@ -65,15 +65,23 @@ class HoldLine:
         return f"{self.reason} (by {self.by}){until}"
 
 
+_UNFINISHED = jobs.c.finished_at.is_(None)
+"""A short index has them."""
 _PAUSED_JOBS = sa.select(jobs, jobs.c.id.label("job")).where(
-    jobs.c.status.in_([JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED])
+    _UNFINISHED, jobs.c.status.in_([JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED])
 )
-_PAUSED_STAGES = sa.select(stages, stages.c.job_id.label("job")).where(stages.c.pause_reason.is_not(None))
+_PAUSED_STAGES = sa.select(stages, stages.c.job_id.label("job")).where(
+    stages.c.job_id.in_(sa.select(jobs.c.id).where(_UNFINISHED)), stages.c.pause_reason.is_not(None)
+)
 
 
 def list_holds(tx: Tx) -> list[HoldLine]:
     """Widest first."""
     return [*_held(tx), *_pauses(tx, "job", _PAUSED_JOBS), *_pauses(tx, "stage", _PAUSED_STAGES)]
+
+
+def hold_on_everything(tx: Tx) -> HoldLine | None:
+    return next((line for line in _held(tx) if line.level == "everything"), None)
 
 
 def holds_of_job(tx: Tx, job: JobRecord, services: Collection[str]) -> list[HoldLine]:

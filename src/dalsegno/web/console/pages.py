@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
@@ -20,6 +21,8 @@ class _Route(APIRoute):
 
         async def answer_or_say_why(request: Request) -> Response:
             try:
+                if request.query_params.get("fragment") == "frame_state":
+                    return await run_in_threadpool(_frame, request)
                 return await answer(request)
             except DalSegnoError as error:
                 return _page(request, error.status, error.code, str(error))
@@ -28,6 +31,11 @@ class _Route(APIRoute):
                 return _page(request, 422, "input_invalid", words.text("This address means nothing here."))
 
         return answer_or_say_why
+
+
+def _frame(request: Request) -> Response:
+    """The frame's own region is the same on every page: none is read for it."""
+    return render(request, request.app.state.room, "base.html", page="")
 
 
 def page_of_error(request: Request, status: int, code: str, details: str) -> Response | None:
