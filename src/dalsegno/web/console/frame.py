@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from dalsegno.engine.logbridge import masked
 from dalsegno.errors import NotFound
-from dalsegno.insight.holds import HoldLine, list_holds
+from dalsegno.insight.holds import HoldLine, hold_on_everything
 from dalsegno.version import VERSION
 from dalsegno.web.console import meanings
 from dalsegno.web.console.i18n import LANGUAGES, language_of, texts
@@ -74,7 +74,7 @@ class Frame:
     @cached_property
     def held(self) -> HoldLine | None:
         """The hold on everything, where there is one."""
-        return self._here.store.read(lambda tx: next((h for h in list_holds(tx) if h.level == "everything"), None))
+        return self._here.store.read(hold_on_everything)
 
     @cached_property
     def flash(self) -> tuple[str, str] | None:
