@@ -21,7 +21,7 @@ from dalsegno.web.api.dashboard import attention_of
 from dalsegno.web.console.frame import render, wanted, words_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
-from dalsegno.web.console.words import Words
+from dalsegno.web.console.words import Words, size
 from dalsegno.web.moments import Moments
 from dalsegno.web.room import Here
 
@@ -36,6 +36,7 @@ NEEDS: tuple[tuple[str, Part], ...] = (
 """Regions, and what each is made of."""
 OUTCOMES = {"succeeded": "done", "failed": "failed", "skipped": "canceled", "retried": "held"}
 """Outcomes on the chart and their colours."""
+BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 LINES = ("running", "done", "held", "failed", "accent", "canceled")
 
 
@@ -90,22 +91,23 @@ def plots(words: Words, charts: Charts) -> list[tuple[str, str, str]]:
         for name, color in OUTCOMES.items()
         if any(values := _sum(charts, name))
     ]
-    moved = [
+    moved: list[dict[str, Any]] = [
         {"label": words.stage(each.service), "color": LINES[place % len(LINES)], "values": each.bytes_per_second[:-1]}
         for place, each in enumerate(s for s in charts.series if any(s.bytes_per_second[:-1]))
     ]
     took = [
         {"label": f"{words.stage(each.service)} {name}", "color": LINES[place % len(LINES)], "values": values[:-1],
-         "dash": [4, 3] if name == "p95" else []}
+         "dash": [4, 3] if name == "p95" else [], "points": {"show": True, "size": 4}}
         for place, each in enumerate(s for s in charts.series if any(s.p50[:-1]))
         for name, values in (("p50", each.p50), ("p95", each.p95))
     ]  # fmt: skip
-    drawn: list[tuple[str, str, list[dict[str, Any]], str]] = [
-        ("chart-items", words.text("Items per minute, by outcome"), outcomes, ""),
-        ("chart-bytes", words.text("Bytes per second"), moved, "B/s"),
-        ("chart-times", words.text("Seconds an item takes: p50 and p95"), took, " s"),
+    unit, factor = _unit(max((value or 0 for line in moved for value in line["values"]), default=0))
+    drawn: list[tuple[str, str, list[dict[str, Any]], str, float]] = [
+        ("chart-items", words.text("Items per minute, by outcome"), outcomes, "", 1),
+        ("chart-bytes", words.text("Bytes per second"), moved, unit, factor),
+        ("chart-times", words.text("Seconds an item takes: p50 and p95"), took, " s", 1),
     ]
-    return [(id, title, _json(x, series, unit)) for id, title, series, unit in drawn if series]
+    return [(id, title, _json(x, lines, unit, factor)) for id, title, lines, unit, factor in drawn if lines]
 
 
 def _sum(charts: Charts, name: str) -> list[int]:
@@ -113,5 +115,12 @@ def _sum(charts: Charts, name: str) -> list[int]:
     return [sum(column) for column in zip(*columns, strict=True)][:-1] if columns else []
 
 
-def _json(x: list[int], series: list[dict[str, Any]], unit: str) -> str:
-    return json.dumps({"x": x, "series": series, "unit": unit}, ensure_ascii=False, separators=(",", ":"))
+def _unit(most: float) -> tuple[str, float]:
+    """What the largest is best said in, and how many bytes that is."""
+    unit = size(most).partition(" ")[2]
+    return f" {unit}/s", BYTES[unit]
+
+
+def _json(x: list[int], lines: list[dict[str, Any]], unit: str, factor: float) -> str:
+    data = [x, *([None if v is None else round(v / factor, 3) for v in line.pop("values")] for line in lines)]
+    return json.dumps({"data": data, "lines": lines, "unit": unit}, ensure_ascii=False, separators=(",", ":"))

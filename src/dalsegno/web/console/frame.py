@@ -55,6 +55,7 @@ class Frame:
         self.signed_in: bool = getattr(request.state, "signed_in", False)
         self.topics = ",".join(dict.fromkeys([*ALWAYS, *live]))
         self.path = request.url.path
+        self.now = here.store.clock.now().isoformat()
 
     @cached_property
     def here(self) -> str:

@@ -1,6 +1,6 @@
 // Pages work without this.
-const $ = (selector, root = document) => root && root.querySelector(selector);
-const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const $ = (css, root = document) => root && root.querySelector(css);
+const $$ = (css, root = document) => [...root.querySelectorAll(css)];
 const on = (names, work) => names.split(" ").forEach((name) => document.addEventListener(name, work));
 const [pill, drawer, help] = $$("#pill, #drawer, #help");
 const said = pill.dataset, lang = document.documentElement.lang, now = Date.now;
@@ -17,10 +17,17 @@ const tick = (checked) => $$("[data-tick]").forEach((each) => Object.assign(each
 const menus = (shut) => $$("details.menu[open]").forEach((menu) => shut(menu) && (menu.open = false));
 
 // times in the reader's zone
+const skew = new Date(said.now) - now(), past = new Intl.RelativeTimeFormat(lang, { numeric: "auto", style: "narrow" });
+function ago(old) {
+	for (const [unit, size] of [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]])
+		if (old >= size || size < 2) return past.format(~~(-old / size), unit);
+}
 function local(root) {
-	for (const time of $$("time:not([data-ago])", root)) {
-		const at = new Date(time.dateTime), today = at.toDateString() === new Date().toDateString();
-		time.textContent = today ? at.toLocaleTimeString(lang) : at.toLocaleString(lang);
+	const today = new Date().toLocaleDateString("sv") + " ";
+	for (const time of $$("time", root)) {
+		const at = new Date(time.dateTime);
+		const text = time.dataset.ago ? ago((now() + skew - at) / 1000) : at.toLocaleString("sv").replace(today, "");
+		if (time.textContent !== text) time.textContent = text;
 	}
 }
 
@@ -56,7 +63,7 @@ async function look(ids) {
 	busy = false;
 	touch(null);
 }
-// Rows stay put while ticked, a menu is open, a log is scrolled.
+// Rows stay put while somebody is at them.
 function still(old, next) {
 	for (const list of $$("[data-list]", old)) {
 		const there = $("#" + list.id, next), rows = {};
@@ -89,9 +96,10 @@ function show() {
 	const old = Math.round((now() - fresh) / 1000);
 	const kind = frozen ? "frozen" : up ? "on" : old > 15 ? "stale" : "lost";
 	pill.className = "pill " + kind;
-	const [word, small] = $$("b, small", pill), age = old < 120 ? old + " s" : Math.round(old / 60) + " min";
+	const [word, small] = $$("b, small", pill);
 	if (word.textContent !== said[kind]) word.textContent = said[kind];
-	small.textContent = old < 2 ? "" : said.ago.replace("{age}", age);
+	small.textContent = old < 2 ? "" : ago(old);
+	local(document);
 	if (up || document.hidden) return;
 	htmx.trigger("#live", "wake");
 	if (old % 5 === 4) touch();
@@ -122,7 +130,6 @@ on("click", async (event) => {
 	} catch { location = link.href; }
 });
 
-// keys
 let going = 0;
 const cursor = () => $("[data-cursor]");
 function move(step) {
@@ -163,27 +170,24 @@ on("keydown", (event) => {
 	if (act) { event.preventDefault(); act(); }
 });
 
-// charts
 function draw(figure) {
-	const text = $("data", figure).value, { x, series, unit } = JSON.parse(text), plot = $(".plot", figure);
-	const data = [x, ...series.map((each) => each.values)], size = () => ({ width: plot.clientWidth, height: 150 });
+	const text = $("data", figure).value, { data, lines, unit } = JSON.parse(text), plot = $(".plot", figure);
+	const size = () => ({ width: plot.clientWidth, height: 150 });
 	if (figure.text === text || !window.uPlot) return;
 	figure.text = text;
 	if (figure.chart?.series.length === data.length) return figure.chart.setData(data);
 	figure.chart?.destroy();
 	const style = getComputedStyle(figure), colour = (name) => style.getPropertyValue("--" + name);
 	const axis = { stroke: colour("quiet"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
-	const brief = (value) => Intl.NumberFormat(lang, { notation: "compact" }).format(value) + unit;
 	figure.chart = new uPlot({
-		...size(), cursor: { y: false }, scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
-		axes: [axis, { ...axis, size: 54, values: (_, all) => all.map(brief) }],
-		series: [{}, ...series.map(({ label, color, dash }) => ({
-			label, dash, stroke: colour(color), width: 1.6, points: { show: !!dash, size: 4 }, value: (_, value) => value == null ? "" : brief(value),
+		...size(), scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
+		axes: [{ ...axis, values: "{HH}:{mm}" }, { ...axis, size: 60, values: (_, all) => all.map((value) => value + unit) }],
+		series: [{}, ...lines.map(({ color, ...line }) => ({
+			...line, stroke: colour(color), value: (_, value) => value == null ? "" : value + unit,
 		}))],
 	}, data, plot);
 	figure.watch ||= new ResizeObserver(() => figure.chart.setSize(size())).observe(plot) || true;
 }
 
-local(document);
 tidy();
 setInterval(show, 1000);
