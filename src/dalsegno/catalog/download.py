@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.catalog import names, space
+from dalsegno.catalog import space
+from dalsegno.catalog.ahead import Ahead
 from dalsegno.catalog.audio import NotAudio
 from dalsegno.catalog.downloader import CatalogDownloader, ResolvedDownload, Unresolved, display_text, name_template
 from dalsegno.catalog.fetch import Cancelled
@@ -32,6 +33,7 @@ from dalsegno.catalog.suspects import Suspects
 from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.watch import Watch
 from dalsegno.engine.service import Phase, Service, phased
+from dalsegno.model.naming import check_template
 from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Retry, Skip
 from dalsegno.model.signal import is_unreachable
 from dalsegno.sources.model import Gone
@@ -51,6 +53,7 @@ class Download:
         self._catalog = catalog
         self._downloader = downloader or CatalogDownloader(catalog)
         self._suspects = Suspects(catalog.store)
+        self._ahead = Ahead(catalog.store)
         self._merged: dict[tuple[int, tuple[str, ...]], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
     def service(self) -> Service:
@@ -61,7 +64,7 @@ class Download:
 
     def plan(self, plan: Plan) -> Iterator[str]:
         """One item a song, however many playlists have it."""
-        names.check_template(name_template(plan.snapshot))
+        check_template(name_template(plan.snapshot))
         scope = parse_scope(plan.scope)
         check_names(self._catalog.store, scope, self._catalog.sources(plan.snapshot).names())
         for number in songs_in(self._catalog.store, scope):
@@ -71,7 +74,7 @@ class Download:
         number = int(item.key.partition(":")[2])
         downloader = self._downloader
         watch = Watch.of(item, lambda seen: self._keep_candidates(item, number, seen))
-        found = downloader.look(number)
+        found = self._ahead.look(item, number)
         if found is None:
             return Fail(f"there is no song {number}", code="not_found")
         root = self._catalog.library(item.snapshot)

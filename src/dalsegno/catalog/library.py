@@ -84,7 +84,7 @@ class Holding:
 
 LATEST = (file_locations.c.verified_at.desc(), file_locations.c.id)
 """The copy that was checked last is the best one: an older one may have rotted since."""
-_HOLDING = (
+_KNOWN = (
     sa.select(
         songs,
         file_assets.c.sha256,
@@ -100,9 +100,9 @@ _HOLDING = (
         sa.and_(file_locations.c.asset_id == songs.c.asset_id, file_locations.c.missing_at.is_(None)),
     )
     .outerjoin(backends, backends.c.id == file_locations.c.backend_id)
-    .where(songs.c.id == sa.bindparam("wanted"))
-    .order_by(*LATEST)
 )
+_HOLDING = _KNOWN.where(songs.c.id == sa.bindparam("wanted")).order_by(*LATEST)
+HOLDINGS = _KNOWN.where(songs.c.id.between(sa.bindparam("first"), sa.bindparam("last"))).order_by(songs.c.id, *LATEST)
 _SAME = (
     sa.select(backends.c.kind, backends.c.url, file_locations.c.path, file_locations.c.backend_id,
               file_assets.c.size_bytes)
@@ -115,15 +115,16 @@ _SAME = (
 
 
 def holding(tx: Tx, song_id: int) -> Holding | None:
-    return _holding([dict(row) for row in tx.rows(_HOLDING, {"wanted": song_id})])
+    return as_holding([dict(row) for row in tx.rows(_HOLDING, {"wanted": song_id})])
 
 
 def look(store: Store, song_id: int) -> Holding | None:
     """The same at a glance."""
-    return _holding(store.glance(_HOLDING, {"wanted": song_id}))
+    return as_holding(store.glance(_HOLDING, {"wanted": song_id}))
 
 
-def _holding(rows: list[dict[str, Any]]) -> Holding | None:
+def as_holding(rows: list[dict[str, Any]]) -> Holding | None:
+    """Of the rows of one song."""
     if not rows:
         return None
     first = rows[0]

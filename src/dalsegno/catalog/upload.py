@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.catalog.library import Holding, Placed, is_listed, look, put_locations, songs_in
+from dalsegno.catalog.ahead import Ahead
+from dalsegno.catalog.library import Holding, Placed, is_listed, put_locations, songs_in
 from dalsegno.catalog.schema import file_assets, file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import check_names, parse_scope
@@ -58,6 +59,7 @@ class Upload:
         self._probing = threading.Lock()
         self._turns = Turns()
         self._suspects = Suspects(catalog.store)
+        self._ahead = Ahead(catalog.store)
         mimetypes.init()  # now, not in each of ten threads at once
 
     def service(self) -> Service:
@@ -88,7 +90,7 @@ class Upload:
             self._catalog.catch_up(root)
         number = int(item.key.partition(":")[2])
         backend = self._catalog.backend(target.kind, target.identity)
-        found = look(self._catalog.store, number)
+        found = self._ahead.look(item, number)
         if found is None or found.sha256 is None:
             return Fail(f"song {number} has no file; download it first", code="not_downloaded")
         there = next((copy for copy in found.copies if copy.backend_id == backend), None)

@@ -136,6 +136,8 @@ class Item:
     def __init__(self, claimed: Claimed, stage: StageInfo) -> None:
         self.claimed = claimed
         self.stage = stage
+        self.since = time.monotonic()
+        """When it was ours, or a little later."""
 
     # --- what it is ---------------------------------------------------------------------------
 
