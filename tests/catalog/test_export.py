@@ -156,7 +156,7 @@ def test_of_two_copies_the_one_in_this_library_is_named_once(library: Library, s
 def test_a_file_beside_the_playlists_whose_name_begins_with_a_hash_is_no_comment(library: Library) -> None:
     done = export(library, library.shelves.playlist("P", library.song("Playlists/#1.mp3", b"hash")))
     (track,) = parse(done.path)
-    assert track.line == "./#1.mp3"
+    assert track.line == "../Playlists/#1.mp3"
     assert resolve(done.path, track).read_bytes() == b"hash"
 
 

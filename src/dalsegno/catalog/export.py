@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     seconds: float | None
     artist: str
     title: str
-    files: list[tuple[Path, str]]
+    files: list[tuple[str, str]]
     """Where copies should be: a library's root, and the path in it."""
 
 
@@ -67,7 +67,7 @@ def export_playlist(store: Store, playlist_id: int, library_root: Path) -> Expor
     folder = root / FOLDER
     lines, songs_in = ["#EXTM3U", f"#PLAYLIST:{_flat(sheet.name)}", sheet.mark], 0
     for entry in sheet.entries:
-        if (place := _place(entry, root, folder)) is not None:
+        if (place := _place(entry, str(root))) is not None:
             lines += [_info(entry), place]
             songs_in += 1
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
@@ -115,7 +115,7 @@ def _read(tx: Tx, playlist_id: int) -> Sheet:
     entries = []
     for _, copies in itertools.groupby(tx.rows(query), key=lambda song: song["id"]):
         known = list(copies)
-        files = [(Path(copy["url"]), copy["path"]) for copy in known if copy["path"] is not None]
+        files = [(copy["url"], copy["path"]) for copy in known if copy["path"] is not None]
         entries.append(Entry(known[0]["seconds"], known[0]["artist"], known[0]["title"], files))
     mark = f"#DALSEGNO:{row['platform']}:{row['remote_id']}"
     return Sheet(row["id"], row["name"] or row["remote_id"], _flat(mark), entries, tx.now)
@@ -129,15 +129,13 @@ def _info(entry: Entry) -> str:
     return f"#EXTINF:{seconds},{' - '.join(filter(None, (_flat(entry.artist), _flat(entry.title))))}"
 
 
-def _place(entry: Entry, root: Path, folder: Path) -> str | None:
+def _place(entry: Entry, root: str) -> str | None:
     """The line for its file: relative in this library, so that a copy of the whole plays; absolute in another one."""
-    here_first = sorted(entry.files, key=lambda file: file[0] != root)
-    for home, path in here_first:
-        file = f"{home}/{path}"
-        line = os.path.relpath(file, folder) if home == root else file
-        if _is_there(file) and line.splitlines() == [line]:
-            # A line that begins with # would be a comment. Percent signs stay: plain paths are not decoded.
-            return f"./{line}" if line.startswith("#") else line
+    for home, path in sorted(entry.files, key=lambda file: file[0] != root):
+        line = f"../{path}" if home == root else f"{home}/{path}"
+        if _is_there(f"{home}/{path}") and line.splitlines() == [line]:
+            # Percent signs stay: plain paths are not decoded.
+            return line
     return None
 
 
@@ -150,6 +148,8 @@ def _is_there(file: str) -> bool:
 
 def _flat(text: str) -> str:
     """One line, whatever was in it."""
+    if text.isprintable() and "  " not in text and text == text.strip(" "):
+        return text
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 

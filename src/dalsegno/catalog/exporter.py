@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dalsegno.catalog")
 
-EVERY = 3.0
+EVERY = 10.0
 """Seconds between two rounds: songs arrive faster than anybody reads playlists."""
 SHARE = 20
 """A round that takes long is followed by a rest this many times as long."""
