@@ -51,6 +51,7 @@ class Catalog:
         self.throttle = Throttle(settings.upload_bandwidth) if settings.upload_bandwidth else None
         self._sources: dict[str, Sources] = {}
         self._stores: dict[str, ObjectStore] = {}
+        self._stored_at: dict[int, tuple[dict[str, Any], ObjectStore]] = {}
         self._by_object: dict[int, Thawed] = {}
         self._backends: dict[str, int] = {}
         self._roots: set[Path] | None = None
@@ -93,6 +94,9 @@ class Catalog:
     def object_store(self, snapshot: Mapping[str, Any]) -> ObjectStore | None:
         """Where a job uploads to, if anywhere."""
         values = self.values(snapshot)
+        known = self._stored_at.get(id(values))
+        if known is not None and known[0] is values:
+            return known[1]
         url = values.get("OBJECT_STORE")
         if not url:
             return None
@@ -100,6 +104,9 @@ class Catalog:
         with self._lock:
             if key not in self._stores:
                 self._stores[key] = open_object_store(url, values)
+            while len(self._stored_at) >= SNAPSHOTS:
+                self._stored_at.pop(next(iter(self._stored_at)))
+            self._stored_at[id(values)] = values, self._stores[key]
             return self._stores[key]
 
     def backend(self, kind: str, url: str) -> int:
@@ -157,6 +164,7 @@ class Catalog:
             self._sources.clear()
             self._by_object.clear()
             self._stores.clear()
+            self._stored_at.clear()
 
 
 @lru_cache(16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Iterable
@@ -73,6 +74,8 @@ class Toolbox:
             secrets=current.secrets,
             find=matching,
         )
+        gc.collect()
+        gc.freeze()  # what is loaded stays: nothing is gained by looking through it again and again
         return Engine(store, services, options)
 
 

@@ -14,7 +14,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -60,7 +59,7 @@ class FolderStore(ObjectStore):
                 return found
             digest = _digest(path)
             _remember(path, digest)
-            return Stored(key=key, size=found.size, sha256=digest, modified=found.modified)
+            return Stored(key=key, size=found.size, sha256=digest)
 
     def put(
         self,
@@ -94,7 +93,7 @@ class FolderStore(ObjectStore):
                     stored = self._glance(key, place)
                     if stored is None or stored.size != size:
                         raise VerificationFailed(key, "the file is not there with its full length after the rename.")
-                    whole = Stored(key=key, size=size, sha256=sha256, modified=stored.modified)
+                    whole = Stored(key=key, size=size, sha256=sha256)
                     put = Put(stored=whole, bytes_sent=size)
         if resume is not None:
             resume.clear()
@@ -132,8 +131,7 @@ class FolderStore(ObjectStore):
             return None
         if path.is_dir():
             raise StoreRefused("key_invalid", f"{key!r} is a folder.")
-        modified = datetime.fromtimestamp(found.st_mtime, UTC)
-        return Stored(key=key, size=found.st_size, sha256=_remembered(path, found), modified=modified)
+        return Stored(key=key, size=found.st_size, sha256=_remembered(path, found))
 
     def _already(self, key: str, place: Path, sha256: str, size: int, *, overwrite: bool) -> Stored | None:
         found = self._glance(key, place)

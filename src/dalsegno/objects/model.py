@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -33,7 +32,6 @@ class Stored:
     """Without quotes. The MD5 of the content on many stores, nothing of the sort on others."""
     sha256: str | None = None
     """As recorded when it was stored; None when somebody else stored it."""
-    modified: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

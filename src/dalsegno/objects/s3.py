@@ -10,9 +10,6 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -244,7 +241,7 @@ class S3Store(ObjectStore):
             failed = VerificationFailed(key, problem)
             failed.ours = found.sha256 == source.sha256
             raise failed
-        return Stored(key=key, size=found.size, etag=found.etag, sha256=source.sha256, modified=found.modified)
+        return Stored(key=key, size=found.size, etag=found.etag, sha256=source.sha256)
 
     def _looks_full(self, key: str, error: StoreUnavailable) -> StoreFull | None:
         """SeaweedFS answers a plain 500 when it is full. It looks full when it still answers, but takes no bytes."""
@@ -273,13 +270,9 @@ def _plain(content_type: str) -> str:
 
 
 def _stored(key: str, headers: Any) -> Stored:
-    modified: datetime | None = None
-    with suppress(TypeError, ValueError):
-        modified = parsedate_to_datetime(headers.get("last-modified")).astimezone(UTC)
     return Stored(
         key=key,
         size=int(headers.get("content-length", -1)),
         etag=(headers.get("etag") or "").strip('"').lower() or None,
         sha256=headers.get("x-amz-meta-sha256"),
-        modified=modified,
     )
