@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dalsegno.catalog.names import RESERVED, check_template, legal, place
+from dalsegno.catalog.names import RESERVED, legal, place
 from dalsegno.errors import InputInvalid
+from dalsegno.model.naming import check_template
 from dalsegno.settings import Settings
 
 TEMPLATE = "{artist}/{album}/{title}"

@@ -42,12 +42,29 @@ def test_all_mistakes_are_told_at_once_by_line() -> None:
         ("CONSOLE_PASSWORD=short\n", 1, "at least 8 characters"),
         ("CONSOLE_PORT=70000\n", 1, "less than or equal to 65535"),
         ("密码=1\n", 1, "not known"),
+        ("\nNAME_TEMPLATE={artits}/{title}\n", 2, 'knows no {artits}. Did you mean "artist"?'),
+        ("NAME_TEMPLATE={artist}\n", 1, "needs {title} or {id}"),
+        ("NAME_TEMPLATE={title\n", 1, "cannot be read"),
+        ("OBJECT_STORE=ftp://nas/music\n", 1, 'cannot begin with "ftp://"'),
+        ("OBJECT_STORE=s3://key@bucket/x\n", 1, "keys go into"),
+        ("OBJECT_STORE=s3://bucket/x\nS3_ENDPOINT=nas:9000\n", 2, "must begin with http"),
+        ("SOURCES=demo,subsonik\n", 1, 'no source "subsonik". Did you mean "subsonic"?'),
+        ("EXTERNAL_SOURCES=mine=run\nDOWNLOAD_SOURCES=mine,yours\n", 2, 'no source "yours"'),
     ],
 )
 def test_a_mistake_has_its_line(text: str, line: int, says: str) -> None:
     (found, *_) = faults(text)
     assert found.line == line
     assert says in found.reason
+    assert found.level == "error"
+
+
+def test_a_mistake_has_a_way_out() -> None:
+    assert [fault.suggestion for fault in faults("NAME_TEMPLATE=x\nOBJECT_STORE=x\nSOURCES=x\n")] == [
+        "For example {artist}/{album}/{title}.",
+        "For example s3://bucket/prefix.",
+        "For example subsonic,feed; several with commas between.",
+    ]
 
 
 def test_a_key_that_is_set_twice_is_a_warning() -> None:

@@ -74,3 +74,14 @@ def test_settings_from_nowhere_stay() -> None:
     assert current.file is None
     assert current.problem is None
     assert list(current.secrets) == ["a long one"]
+
+
+@pytest.mark.parametrize("line", ["NAME_TEMPLATE={artist}", "OBJECT_STORE=ftp://nas/x", "SOURCES=nobody"])
+def test_what_means_nothing_is_not_taken_up(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "dalsegno.env"
+    file.write_text("MIN_FREE_SPACE=1GB\n")
+    current = Current.of(file)
+    file.write_text(f"MIN_FREE_SPACE=2GB\n{line}\n")
+    assert current.settings.min_free_space == 1_000_000_000
+    assert current.problem is not None
+    assert line.partition("=")[0] in current.problem

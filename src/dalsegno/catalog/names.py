@@ -6,14 +6,11 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import PurePosixPath
-from string import Formatter
 
 from dalsegno.errors import InputInvalid
-from dalsegno.model.suggest import did_you_mean
+from dalsegno.model.naming import parsed
 
-FIELDS = ("artist", "album", "title", "albumartist", "track", "disc", "year", "platform", "id")
 PART_MAX = 240
 """Bytes: filesystems take 255, and " (2)" must still fit."""
 PATH_MAX = 1000
@@ -28,17 +25,10 @@ _JOINTS = " -–_.,·"
 _EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]|\{\s*\}")
 
 
-def check_template(template: str) -> None:
-    """Raises InputInvalid when no names can be made of it."""
-    used = {name for part in _parse(template) for _, name in part if name}
-    if not used & {"title", "id"}:
-        raise InputInvalid(problem=f'The name template "{template}" needs {{title}} or {{id}}: all songs would be one.')
-
-
 def place(template: str, fields: Mapping[str, object], suffix: str) -> PurePosixPath:
     """Where a song belongs, relative to the library's root."""
     suffix = suffix.lower() if _SUFFIX.fullmatch(suffix.lower()) else ""
-    texts = [text for part in _parse(template) if (text := _fill(part, fields))]
+    texts = [text for part in parsed(template) if (text := _fill(part, fields))]
     texts = texts or [_text("id", fields.get("id")) or NAMELESS]
     room = min(PART_MAX, PATH_MAX // len(texts) - 1)
     if room < 40:
@@ -55,29 +45,6 @@ def legal(text: str, room: int = PART_MAX) -> str:
     if kept.partition(".")[0].rstrip().upper() in RESERVED:
         kept = f"_{kept}"
     return kept if len(kept.encode()) <= room else _cut(kept, room)
-
-
-@lru_cache(16)
-def _parse(template: str) -> list[list[tuple[str, str | None]]]:
-    """Folders and name, each as pieces of text and the field after it."""
-    try:
-        pieces = list(Formatter().parse(template))
-    except ValueError as error:
-        raise InputInvalid(problem=f'The name template "{template}" cannot be read: {error}.') from None
-    parts: list[list[tuple[str, str | None]]] = [[]]
-    for literal, name, spec, conversion in pieces:
-        first, *rest = literal.split("/")
-        parts[-1].append((first, None))
-        parts += [[(text, None)] for text in rest]
-        if name is None:
-            continue
-        if name not in FIELDS:
-            hint = did_you_mean(name, FIELDS) or f" There are {', '.join(FIELDS)}."
-            raise InputInvalid(problem=f"The name template knows no {{{name}}}.{hint}")
-        if spec or conversion:
-            raise InputInvalid(problem=f"In the name template, write {{{name}}} without anything more in the braces.")
-        parts[-1].append(("", name))
-    return parts
 
 
 def _fill(part: list[tuple[str, str | None]], fields: Mapping[str, object]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dalsegno.catalog.names import check_template
 from dalsegno.catalog.scope import Scope, parse_scope
 from dalsegno.engine.submit import Submitted, submit
 from dalsegno.errors import InputInvalid, WorkflowUnknown
+from dalsegno.model.naming import check_template
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Lane, Step, Workflow
 from dalsegno.objects.errors import StoreRefused

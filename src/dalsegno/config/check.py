@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from dalsegno.config.envfile import Document
 from dalsegno.config.fields import Key, key_of
 from dalsegno.config.masks import PROGRAMS
+from dalsegno.config.meant import meaningless
 from dalsegno.config.model import Fault
 from dalsegno.errors import PayloadTooLarge
 from dalsegno.model.suggest import did_you_mean
@@ -92,13 +93,16 @@ def _values(document: Document) -> Iterator[Fault]:
         key = "BACKOFF_CAP_SEC" if "BACKOFF_CAP_SEC" in lines else "BACKOFF_BASE_SEC"
         reason = "BACKOFF_CAP_SEC must not be smaller than BACKOFF_BASE_SEC."
         yield Fault(lines.get(key), key, reason, f"Write at least {settings.backoff_base_sec:g} as BACKOFF_CAP_SEC.")
+    for name, said in meaningless(settings):
+        yield _wrong(name, lines.get(name), said)
 
 
 def _wrong(name: str, line: int | None, said: str) -> Fault:
     key = key_of(name)
     if name == PROGRAMS:  # what it says is part of a command, which may hold anything
         said = "each program is written as name=command"
-    return Fault(line, name, f"{said[0].lower()}{said[1:]}.", "" if key is None else _suggestion(key))
+    said = said if said.endswith((".", "?")) else f"{said}."
+    return Fault(line, name, said[0].lower() + said[1:], "" if key is None else _suggestion(key))
 
 
 def _suggestion(key: Key) -> str:

@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from dalsegno.config.envfile import parsed
 from dalsegno.config.masks import fingerprint, stored
+from dalsegno.config.meant import meaningless
 from dalsegno.errors import SettingInvalid
 from dalsegno.settings import DEFAULT_FILE, Loaded, Settings, load_settings
 
@@ -107,6 +108,8 @@ class Current:
                 if self._loaded.found and not seen:
                     raise SettingInvalid(key=str(self.file), problem="there is no such file.")
                 loaded = self._load()
+                for key, said in meaningless(loaded.settings):
+                    raise SettingInvalid(key=key, problem=said)
             except SettingInvalid as error:
                 self._problem = error
             else:

@@ -64,7 +64,7 @@ class Sources:
     def names(self) -> list[str]:
         """Those in use: SOURCES in its order, else every source that is configured."""
         if self._names is None:
-            self._names = self.config.list("SOURCES") or [name for name in self._known() if self._configured(name)]
+            self._names = self.config.list("SOURCES") or [name for name in self.known() if self._configured(name)]
         return self._names
 
     def get(self, name: str) -> Source:
@@ -89,7 +89,8 @@ class Sources:
         for name in names:
             self._factory(name)
 
-    def _known(self) -> list[str]:
+    def known(self) -> list[str]:
+        """Configured or not."""
         return [*BUILTIN, *self._external, *self._plugins]
 
     def _configured(self, name: str) -> bool:
@@ -104,4 +105,4 @@ class Sources:
             return import_module(BUILTIN[name][0]).open_source  # type: ignore[no-any-return]
         if name in self._plugins:
             return self._plugins[name].load()  # type: ignore[no-any-return]
-        raise InputInvalid(problem=f'There is no source "{name}".{did_you_mean(name, self._known())}')
+        raise InputInvalid(problem=f'There is no source "{name}".{did_you_mean(name, self.known())}')
