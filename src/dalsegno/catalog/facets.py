@@ -21,7 +21,7 @@ LISTS = 10
 
 
 def catalog_facets(tx: Tx, query: Query) -> tuple[list[Facet], list[Facet]]:
-    """The sources and the playlists of the first thousand that it finds, most first."""
+    """The sources and the playlists of the first few hundred that it finds, most first."""
     columns = sa.select(items.c.stage_id, items.c.seq, items.c.key, SOURCE.label("source"))
     rows, more = some_items(tx, query.without("source").without("playlist"), columns, ITEMS)
     return counted((row["source"] for row in rows), more), _playlists(tx, [row["key"] for row in rows], more)

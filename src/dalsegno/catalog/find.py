@@ -20,7 +20,6 @@ from dalsegno.store.store import Tx
 _SONG, _PLAYLIST, _POOL = (number_in(kind, items.c.key) for kind in ("song", "playlist", "pool"))
 
 
-SAMPLE = 300
 _ALL = (COLLECT, SYNC, DOWNLOAD, UPLOAD)
 
 
@@ -99,5 +98,5 @@ def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int)
 def source_facet(tx: Tx, query: Query) -> list[Facet]:
     """The sources of the first few hundred that a query finds."""
     columns = sa.select(items.c.stage_id, items.c.seq, SOURCE.label("source"))
-    rows, more = some_items(tx, query.without("source"), columns, ITEMS, cap=SAMPLE)
+    rows, more = some_items(tx, query.without("source"), columns, ITEMS)
     return counted((row["source"] for row in rows), more)

@@ -20,6 +20,7 @@ from dalsegno.insight.items import ItemLine
 from dalsegno.insight.jobs import JobDetail, JobLine, job_detail, list_jobs
 from dalsegno.insight.pools import Pool, Verdict, pools_of, verdicts
 from dalsegno.insight.progress import JobProgress, progress_of
+from dalsegno.insight.walk import by_index
 from dalsegno.insight.workers import ProcessLine, TransferTotals, list_processes, transfer_totals
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import JOB_ACTIVE, JOB_FINISHED, ItemStatus, JobStatus, StageStatus
@@ -219,23 +220,38 @@ def _counters(tx: Tx, job: ActiveJob | None) -> Counters:
 # --- what went wrong ------------------------------------------------------------------------------
 
 
+_GROUPS = sa.select(error_groups.c.fingerprint).order_by(error_groups.c.last_at.desc()).limit(FAILURES)
+_OF_GROUP = (
+    sa.select(items.c.finished_at, items.c.id)
+    .where(
+        items.c.fingerprint == sa.bindparam("fingerprint"),
+        items.c.error_code.is_not(None),
+        items.c.status == ItemStatus.FAILED,
+    )
+    .order_by(items.c.stage_id.desc(), items.c.seq.desc())
+    .limit(FAILURES)
+)
+_WHOLE = (
+    sa.select(items, stages.c.key.label("_stage"), stages.c.service.label("_service"))
+    .join(stages, stages.c.id == items.c.stage_id)
+    .where(items.c.id.in_(sa.bindparam("ids", expanding=True)))
+)
+
+
 def _exceptions(tx: Tx) -> list[ItemLine]:
     """By the groups met last, each by its own small index. An item that was retried since has recovered, or will."""
-    groups = sa.select(error_groups.c.fingerprint).order_by(error_groups.c.last_at.desc()).limit(FAILURES)
-    newest = (items.c.stage_id.desc(), items.c.seq.desc())
-    found: list[ItemLine] = []
-    for fingerprint in list(tx.conn.execute(groups).scalars()):
-        wrong = (items.c.fingerprint == fingerprint, items.c.error_code.is_not(None))
-        query = (
-            sa.select(items, stages.c.key.label("_stage"), stages.c.service.label("_service"))
-            .join(stages, stages.c.id == items.c.stage_id)
-            .where(*wrong, items.c.status == ItemStatus.FAILED)
-            .order_by(*newest)
-            .limit(FAILURES)
+    by_index(tx)
+    found: list[tuple[datetime, int]] = []
+    for fingerprint in list(tx.conn.execute(_GROUPS).scalars()):
+        some = tx.conn.execute(_OF_GROUP, {"fingerprint": fingerprint})
+        found += [(finished_at or tx.now, item_id) for finished_at, item_id in some]
+    last = [item_id for _, item_id in sorted(found, reverse=True)[:FAILURES]]
+    lines = {
+        row["id"]: ItemLine(
+            row["_stage"],
+            ItemRecord.model_validate({key: row[key] for key in row if key[0] != "_"}),
+            row["_service"],
         )
-        found += [
-            ItemLine(row["_stage"], ItemRecord.model_validate({key: row[key] for key in row if key[0] != "_"}),
-                     row["_service"])
-            for row in tx.rows(query)
-        ]  # fmt: skip
-    return sorted(found, key=lambda line: line.item.finished_at or tx.now, reverse=True)[:FAILURES]
+        for row in tx.rows(_WHOLE, {"ids": last})
+    }
+    return [lines[item_id] for item_id in last]

@@ -1,6 +1,6 @@
 """Facets: what else a list of items could be narrowed to, each with how many there are.
 
-From the counters of stages where the query is about nothing else; otherwise of the first thousand that it finds.
+From the counters of stages where the query is about nothing else; otherwise of the first few hundred that it finds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dalsegno.model.states import ItemStatus
 from dalsegno.store.schema import items, stages
 from dalsegno.store.store import Tx
 
-CAP = 1_000
+CAP = 300
 """Items that are looked at one by one."""
 STAGES = 2_000
 """Stages, the newest, whose counters are added up."""
@@ -85,13 +85,11 @@ def item_states(tx: Tx, query: Query, *, among: Grammar = ITEMS) -> list[Facet]:
     return counted((row["status"] for row in rows), more)
 
 
-def some_items(
-    tx: Tx, query: Query, columns: sa.Select[Any], among: Grammar, cap: int = CAP
-) -> tuple[list[sa.RowMapping], bool]:
+def some_items(tx: Tx, query: Query, columns: sa.Select[Any], among: Grammar) -> tuple[list[sa.RowMapping], bool]:
     """The first that a query finds, and whether there are more."""
     chosen = select_items(tx, query, among=among)
-    found = walk_items(tx, chosen, columns, after=None, limit=cap + 1, budget=begin(tx, SECONDS / 2))
-    return found.rows[:cap], found.more or len(found.rows) > cap
+    found = walk_items(tx, chosen, columns, after=None, limit=CAP + 1, budget=begin(tx, SECONDS / 4))
+    return found.rows[:CAP], found.more or len(found.rows) > CAP
 
 
 def counted(values: Any, more: bool) -> list[Facet]:

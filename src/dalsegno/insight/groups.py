@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from dalsegno.errors import InputInvalid, NotFound
 from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.query import Query
-from dalsegno.insight.walk import Page, cursor_of, place_of
+from dalsegno.insight.walk import Page, by_index, cursor_of, place_of
 from dalsegno.model.records import ErrorGroupRecord
 from dalsegno.model.states import ItemStatus
 from dalsegno.store.schema import UtcTime, error_groups, error_hours, items
@@ -71,6 +71,7 @@ def get_group(tx: Tx, fingerprint: str) -> GroupLine:
 
 
 def _lines(tx: Tx, rows: Sequence[sa.RowMapping]) -> list[GroupLine]:
+    by_index(tx)
     trends = _trends(tx, [row["fingerprint"] for row in rows])
     return [_line(tx, row, trends[row["fingerprint"]]) for row in rows]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,10 +63,7 @@ def count_levels(tx: Tx, query: Query, *, among: Grammar = LOGS) -> dict[str, in
     asked = query.without("level")
     path = Walk(sa.select(logs.c.id, logs.c.level), (logs.c.id,), _along(asked), among.where(asked, tx.now))
     found = walk(tx, path, after=None, limit=CHIPS, budget=begin(tx, SECONDS))
-    counts = dict.fromkeys(map(str, Level), 0)
-    for row in found.rows:
-        counts[row["level"]] += 1
-    return counts
+    return dict.fromkeys(map(str, Level), 0) | Counter(row["level"] for row in found.rows)
 
 
 def _along(query: Query) -> list[Any]:

@@ -1,8 +1,8 @@
 """A page of a long list, by key, within a bounded time.
 
-What an index finds is read in its order, a stretch at a time, and what else was asked for is looked at row by row. When
-the time is up, the stretch is cut off, and the page says so and where to go on: a list of ten million rows never keeps
-anyone waiting.
+What an index finds is read in its order, and what else was asked for is looked at row by row. Where that is not done in
+a moment, it is read a stretch at a time; when the time is up, the stretch is cut off, and the page says so and where to
+go on: a list of ten million rows never keeps anyone waiting.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -23,13 +24,15 @@ T = TypeVar("T")
 Condition = sa.ColumnElement[bool]
 Place = tuple[int, ...]
 
-SECONDS = 0.06
+SECONDS = 0.05
 """For a page that asks for keys alone."""
 TEXT_SECONDS = 0.3
 """For one that looks for a text."""
 _PLACE = re.compile(r"[0-9]{1,19}")
 FIRST, LARGEST = 500, 8_000
 """Rows in a stretch."""
+QUICK = 0.02
+"""Seconds in which most pages are there without a look at where they end."""
 AT_FIRST = 1.0
 """Seconds that the first stretch has, so that every page comes further, however slow the disk."""
 
@@ -72,18 +75,24 @@ class Budget:
 
 _BY_INDEX = """
 SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
 SET LOCAL max_parallel_workers_per_gather = 0;
 SET LOCAL jit = off
 """
 """A stretch is a piece of an index, whatever PostgreSQL expects of its filter: left to itself it now and then reads ten
-million rows in parallel to find the next fifty."""
+million rows in parallel to find the next fifty, or sorts thousands for the first six."""
 
 
 def begin(tx: Tx, seconds: float) -> Budget:
     """Before the first stretch of a page."""
+    by_index(tx)
+    return Budget(seconds)
+
+
+def by_index(tx: Tx) -> None:
+    """What is read from here on is a short piece of an index."""
     if tx.conn.dialect.name == "postgresql":
         tx.raw.execute(_BY_INDEX)
-    return Budget(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +169,9 @@ def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget)
     if after is not None and path.over(after):
         return Walked([], after, False, 0)
     if not path.wanted:
-        within = (*path.along, *path.start(after), *path.stop(path.last))
-        rows = tx.rows(path.ordered(path.select.where(*within)).limit(limit))
-        return Walked(rows, _place(path, rows) or after, len(rows) == limit, len(rows))
+        return _at_once(tx, path, after, limit)
+    with suppress(TimeUp), at_most(tx, min(QUICK, budget.left)):
+        return _at_once(tx, path, after, limit)
     found = Walked([], after, True, 0)
     stretch = FIRST
     while found.more and len(found.rows) < limit:
@@ -186,6 +195,12 @@ def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget)
         stretch = int(min(LARGEST, stretch * min(4.0, 0.25 / spent)) or 1)
         stretch = max(stretch, FIRST // 5)
     return found
+
+
+def _at_once(tx: Tx, path: Walk, after: Place | None, limit: int) -> Walked:
+    within = (*path.along, *path.start(after), *path.stop(path.last), *path.wanted)
+    rows = tx.rows(path.ordered(path.select.where(*within)).limit(limit))
+    return Walked(rows, _place(path, rows) or after, len(rows) == limit, len(rows))
 
 
 def _stretch(

@@ -19,19 +19,19 @@ def chips(
     frame: Frame,
     query: Query,
     key: str,
-    counted: Iterable[tuple[str, int | None]],
+    counted: Iterable[tuple[str, int | str | None]],
     label: Callable[[str], str] = str,
 ) -> list[Chip]:
     on = query.values(key)
     entries = list(islice(counted, 1000))
-    shown: Sequence[tuple[str, int | None]] = [
+    shown: Sequence[tuple[str, int | str | None]] = [
         entry for place, entry in enumerate(entries) if place < MOST or entry[0] in on
     ]
     shown = [*shown, *((value, None) for value in on if value not in {name for name, _ in entries})]
     return [
         (
             label(value),
-            None if count is None else number(count),
+            number(count) if isinstance(count, int) else count,
             frame.with_(q=str(query.toggled(key, value)), cursor=None),
             value in on,
         )

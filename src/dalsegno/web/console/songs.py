@@ -29,7 +29,7 @@ from dalsegno.web.console.gates import gating
 from dalsegno.web.console.i18n import N_, language_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
-from dalsegno.web.console.words import Words, mark
+from dalsegno.web.console.words import Words, mark, number
 from dalsegno.web.room import Here
 
 router = pages()
@@ -148,5 +148,6 @@ def _shortened(label: str) -> str:
     return label if len(label) <= LONGEST else f"{label[: LONGEST - 1].rstrip()}…"
 
 
-def _pairs(facets: Iterable[Facet]) -> Iterable[tuple[str, int]]:
-    return ((facet.value, facet.count) for facet in facets)
+def _pairs(facets: Iterable[Facet]) -> Iterable[tuple[str, int | str]]:
+    """With `+` where only some were counted."""
+    return ((facet.value, f"{number(facet.count)}+" if facet.more else facet.count) for facet in facets)
