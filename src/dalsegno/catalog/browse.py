@@ -67,6 +67,8 @@ class Found:
 
 
 def matching(shelves: Shelves, query: Query) -> list[Judged]:
+    if not query:
+        return shelves.playlists
     tests = [_test(term, shelves) for term in query.terms]
     return [each for each in shelves.playlists if all(test(each) for test in tests)]
 

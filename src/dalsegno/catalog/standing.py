@@ -34,12 +34,18 @@ LEASED = (
 )
 """What workers hold now."""
 
+_UNFINISHED_JOBS = sa.select(jobs.c.id).where(
+    jobs.c.finished_at.is_(None),  # a short index has them
+    jobs.c.status.not_in(sorted(JOB_FINISHED)),
+)
 OPEN = (
-    sa.select(stages.c.id, stages.c.service, (jobs.c.status == JobStatus.PAUSE_REQUESTED).label("pausing"))
-    .join(jobs, jobs.c.id == stages.c.job_id)
+    sa.select(
+        stages.c.id,
+        stages.c.service,
+        stages.c.job_id.in_(_UNFINISHED_JOBS.where(jobs.c.status == JobStatus.PAUSE_REQUESTED)).label("pausing"),
+    )
     .where(
-        jobs.c.finished_at.is_(None),  # a short index has them
-        jobs.c.status.not_in(sorted(JOB_FINISHED)),
+        stages.c.job_id.in_(_UNFINISHED_JOBS),  # not a join: SQLite would begin with all stages there ever were
         stages.c.service.in_((SYNC, DOWNLOAD, UPLOAD)),
         sa.or_(*(stages.c[status] > 0 for status in UNFINISHED)),
     )

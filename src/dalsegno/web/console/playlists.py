@@ -36,7 +36,7 @@ from dalsegno.web.room import Here, Room, Who
 
 router = pages()
 
-PAGE = 50
+PAGE = 25
 SONGS = 100
 LIVE = ("playlists", "jobs")
 ACTIONS = ("sync", "download", "upload", "sync-download", "download-upload")
