@@ -13,6 +13,7 @@ from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.schema import file_assets, playlist_songs, playlists, song_candidates, songs
 from dalsegno.catalog.scope import Scope, of_songs
 from dalsegno.errors import NotFound
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
@@ -56,10 +57,24 @@ def list_songs(
     tx: Tx, scope: Scope, *, downloaded: bool | None = None, after: int = 0, limit: int = 50
 ) -> list[SongLine]:
     """The songs of a scope by number; with or without a file, where asked for."""
-    query = _LINES.where(*of_songs(scope), songs.c.id > after).order_by(songs.c.id).limit(limit)
-    if downloaded is not None:
-        query = query.where(songs.c.asset_id.is_not(None) if downloaded else songs.c.asset_id.is_(None))
+    query = _LINES.where(*_wanted(scope, downloaded), songs.c.id > after).order_by(songs.c.id).limit(limit)
     return [SongLine(**row) for row in tx.rows(query)]
+
+
+def find_songs(
+    tx: Tx, scope: Scope, *, downloaded: bool | None = None, cursor: str | None = None, limit: int = 50
+) -> Page[SongLine]:
+    """The same as a page, within a bounded time."""
+    path = Walk(_LINES, (songs.c.id,), wanted=_wanted(scope, downloaded), forward=True)
+    budget = begin(tx, TEXT_SECONDS if scope.query else SECONDS)
+    found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
+    return page_of([SongLine(**row) for row in found.rows], found, limit, lambda line: (line.id,))
+
+
+def _wanted(scope: Scope, downloaded: bool | None) -> list[sa.ColumnElement[bool]]:
+    if downloaded is None:
+        return of_songs(scope)
+    return [*of_songs(scope), songs.c.asset_id.is_not(None) if downloaded else songs.c.asset_id.is_(None)]
 
 
 def candidates_of(tx: Tx, item_id: int) -> list[CandidateRecord]:

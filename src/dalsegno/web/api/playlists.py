@@ -13,7 +13,7 @@ from dalsegno.catalog.judged import shelves
 from dalsegno.catalog.overview import upload_backend
 from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.scope import parse_scope
-from dalsegno.catalog.songs import SongLine, list_songs, song_detail
+from dalsegno.catalog.songs import SongLine, find_songs, list_songs, song_detail
 from dalsegno.catalog.status import (
     PlaylistLine,
     PlaylistStatus,
@@ -59,6 +59,8 @@ class Playlists(BaseModel):
 class Songs(BaseModel):
     songs: list[SongLine]
     next_cursor: str | None
+    partial: bool
+    """The time was up before the page was full: there may be more, further on."""
 
 
 class PlaylistInFull(BaseModel):
@@ -149,7 +151,6 @@ def songs(
     limit: Limit = 50,
 ) -> Songs:
     """Songs by number, and the file that each has."""
-    after = place(cursor) or 0
     scope = parse_scope(
         {
             "sources": [source] if source else [],
@@ -158,9 +159,8 @@ def songs(
             "query": q or "",
         }
     )
-    found = here.store.read(lambda tx: list_songs(tx, scope, downloaded=downloaded, after=after, limit=limit + 1))
-    more = str(found[limit - 1].id) if len(found) > limit else None
-    return Songs(songs=found[:limit], next_cursor=more)
+    found = here.store.read(lambda tx: find_songs(tx, scope, downloaded=downloaded, cursor=cursor, limit=limit))
+    return Songs(songs=found.lines, next_cursor=found.next_cursor, partial=found.partial)
 
 
 @router.get("/songs/{song_id}", responses=refusals(NotFound))
