@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
+from dalsegno.config.check import check
+from dalsegno.config.envfile import parsed
 from dalsegno.engine.breakers import trip
 from dalsegno.engine.holds import UNSAID, hold
 from dalsegno.insight.dashboard import active_job
@@ -19,11 +22,13 @@ from dalsegno.store.schema import jobs
 from dalsegno.web.console.gates import OPENS, opens
 from dalsegno.web.console.i18n import texts
 from dalsegno.web.console.meanings import MEANINGS, PAUSED, meaning, reason, refusal, stopped
+from dalsegno.web.console.mistakes import EXACT, way_out
+from dalsegno.web.console.mistakes import reason as wrong
 from dalsegno.web.console.told import why
 from dalsegno.web.console.words import Words
 from tests.helpers import one_step, submitted
 from tests.web.conftest import Desk, Songs
-from tests.web.console import CHINESE, get
+from tests.web.console import CHINESE, Page, get
 
 NOW = datetime.now(UTC)
 CHINESE_WORDS, ENGLISH_WORDS = Words(texts("zh-CN")), Words(texts("en"))
@@ -116,3 +121,47 @@ def test_a_refusal_is_said_in_chinese(desk: Desk) -> None:
     answer = desk.http.post(f"/jobs/{job}/priority", data={"priority": "high"}, headers={"accept-language": CHINESE},
                             follow_redirects=True)  # fmt: skip
     assert "优先级是整数。" in answer.text
+
+
+MISTAKES = """LIBRARY_ROT=x
+LANGUAGE=fr
+DRAIN_SEC=soon
+DRAIN_SEC=-1
+MIN_FREE_SPACE=lots
+just words
+MAX_CONCURRENCY_TONE=0
+CONSOLE_PORT=70000
+CONSOLE_READ_ONLY=perhaps
+DOWNLOAD_WORKERS=many
+HEARTBEAT_TTL_SEC=nan
+NOTIFY_CHANNEL_PREFIX=No!
+CONSOLE_PASSWORD=short
+LIBRARY_ROOT='never closed
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [MISTAKES, "BACKOFF_CAP_SEC=1\n", "NAME_TEMPLATE=x\nOBJECT_STORE=x\nSOURCES=x\nDOWNLOAD_SOURCES=x\n"]
+)
+def test_mistakes_in_settings_are_said_in_chinese(text: str) -> None:
+    found = check(parsed(text))
+    assert found
+    for fault in found:
+        assert fault.code, fault
+        assert chinese(wrong(CHINESE_WORDS, fault)), fault
+        assert chinese(way_out(CHINESE_WORDS, fault)), fault
+        assert (fault.reason in wrong(CHINESE_WORDS, fault)) == (fault.code not in EXACT)
+        assert (wrong(ENGLISH_WORDS, fault), way_out(ENGLISH_WORDS, fault)) == (fault.reason, fault.suggestion)
+
+
+def test_a_settings_page_says_in_chinese_what_is_wrong(
+    store: Store, consoles: Callable[..., Desk], tmp_path: Path
+) -> None:
+    file = tmp_path / "dalsegno.env"
+    file.write_text("LIBRARY_ROOT=/music\n")
+    desk = consoles(store, env_file=file)
+    answer = desk.http.post("/config/check", data={"content": "LIBRARY_ROT=x\n"}, headers={"accept-language": CHINESE})
+    review = Page(answer.text).by_id("review").text
+    assert "没有这个键" in review
+    assert "LIBRARY_ROOT" in review
+    assert "not known" not in review

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dotenv.main import resolve_variables
@@ -14,7 +14,7 @@ from dalsegno.config.masks import PROGRAMS
 from dalsegno.config.meant import meaningless
 from dalsegno.config.model import Fault
 from dalsegno.errors import PayloadTooLarge
-from dalsegno.model.suggest import did_you_mean
+from dalsegno.model.suggest import closest, did_you_mean
 from dalsegno.settings import CONCURRENCY, FREE, KEYS, SOURCE, Settings
 
 MOST_BYTES = 256_000
@@ -55,9 +55,11 @@ def settings_of(document: Document) -> Settings:
 def _characters(document: Document) -> Iterator[Fault]:
     for number, line in enumerate(document.text.split("\n"), 1):
         if "\x00" in line:
-            yield Fault(number, None, "there is a NUL character in it.", "Take it out: no editor shows it.")
+            yield Fault(number, None, "there is a NUL character in it.", "Take it out: no editor shows it.",
+                        code="nul")  # fmt: skip
         if any("\ud800" <= character <= "\udfff" for character in line):
-            yield Fault(number, None, "there is half a character in it.", "Type the character again.")
+            yield Fault(number, None, "there is half a character in it.", "Type the character again.",
+                        code="half_character")  # fmt: skip
 
 
 def _lines(document: Document) -> Iterator[Fault]:
@@ -66,15 +68,18 @@ def _lines(document: Document) -> Iterator[Fault]:
         if part.kind == "broken":
             closed = part.text.count('"') % 2 == 0 and part.text.count("'") % 2 == 0
             reason = "this is not KEY=value." if closed else "a quote is opened here and never closed."
-            yield Fault(part.line, None, reason, "Write KEY=value, or begin the line with # to make it a remark.")
+            yield Fault(part.line, None, reason, "Write KEY=value, or begin the line with # to make it a remark.",
+                        code="no_entry" if closed else "unclosed")  # fmt: skip
         if part.kind != "entry" or part.key is None:
             continue
         if key_of(part.key) is None:
-            hint = did_you_mean(part.key, (*KEYS, f"{CONCURRENCY}<SERVICE>", f"{SOURCE}<NAME>_<KEY>")).strip()
-            yield Fault(part.line, part.key, "this key is not known.", hint)
+            known = (*KEYS, f"{CONCURRENCY}<SERVICE>", f"{SOURCE}<NAME>_<KEY>")
+            yield Fault(part.line, part.key, "this key is not known.", did_you_mean(part.key, known).strip(),
+                        code="key_unknown", data={"meant": closest(part.key, known)})  # fmt: skip
         elif part.key in first:
             reason = f"it is set in line {first[part.key]} already; the last one counts."
-            yield Fault(part.line, part.key, reason, "Take one of them out.", "warning")
+            yield Fault(part.line, part.key, reason, "Take one of them out.", "warning", "twice",
+                        {"n": first[part.key]})  # fmt: skip
         first[part.key] = part.line
 
 
@@ -87,22 +92,27 @@ def _values(document: Document) -> Iterator[Fault]:
             field = str(each["loc"][0])
             prefix = next((prefix for prefix, gathered in FREE.items() if gathered == field), None)
             name = field.upper() if prefix is None else prefix + str(each["loc"][1]).upper()
-            yield _wrong(name, lines.get(name), each["msg"].removeprefix("Value error, "))
+            yield _wrong(
+                name, lines.get(name), each["msg"].removeprefix("Value error, "), each["type"], each.get("ctx")
+            )
         return
     if settings.backoff_cap_sec < settings.backoff_base_sec:
         key = "BACKOFF_CAP_SEC" if "BACKOFF_CAP_SEC" in lines else "BACKOFF_BASE_SEC"
         reason = "BACKOFF_CAP_SEC must not be smaller than BACKOFF_BASE_SEC."
-        yield Fault(lines.get(key), key, reason, f"Write at least {settings.backoff_base_sec:g} as BACKOFF_CAP_SEC.")
+        least = f"{settings.backoff_base_sec:g}"
+        yield Fault(lines.get(key), key, reason, f"Write at least {least} as BACKOFF_CAP_SEC.", code="cap_below_base",
+                    data={"least": least})  # fmt: skip
     for name, said in meaningless(settings):
-        yield _wrong(name, lines.get(name), said)
+        yield _wrong(name, lines.get(name), said, f"meaningless_{name.lower()}")
 
 
-def _wrong(name: str, line: int | None, said: str) -> Fault:
+def _wrong(name: str, line: int | None, said: str, code: str, data: Mapping[str, Any] | None = None) -> Fault:
     key = key_of(name)
     if name == PROGRAMS:  # what it says is part of a command, which may hold anything
         said = "each program is written as name=command"
     said = said if said.endswith((".", "?")) else f"{said}."
-    return Fault(line, name, said[0].lower() + said[1:], "" if key is None else _suggestion(key))
+    return Fault(line, name, said[0].lower() + said[1:], "" if key is None else _suggestion(key), code=code,
+                 data={name: value for name, value in (data or {}).items() if name != "error"})  # fmt: skip
 
 
 def _suggestion(key: Key) -> str:

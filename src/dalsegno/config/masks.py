@@ -142,8 +142,9 @@ def restored(content: str, disk: Document, secrets: Sequence[str], *, blank: boo
         elif part.kind == "entry" and part.key is not None:
             value = _back(part.key, part.value, known.get(part.key, []), secrets)
             if value is None and blank and is_secret(part.key):
-                faults.append(Fault(part.line, part.key, "it had a value then, and none is stored now.",
-                                    "Write it into the file; until then it is empty.", "warning"))  # fmt: skip
+                why = "it had a value then, and none is stored now."
+                hint = "Write it into the file; until then it is empty."
+                faults.append(Fault(part.line, part.key, why, hint, "warning", "secret_gone"))
                 value = ""
             if value is None:
                 # Of a key that nobody knows, that is all there is to say.
@@ -168,7 +169,8 @@ def keeping(document: Document, disk: Document) -> Document:
 
 def _unknown(part: Part) -> Fault:
     suggestion = f"Write the value instead of {MASK}, or take the line out."
-    return Fault(part.line, part.key, f"{MASK} stands for what is stored, and nothing like this is.", suggestion)
+    reason = f"{MASK} stands for what is stored, and nothing like this is."
+    return Fault(part.line, part.key, reason, suggestion, code="mask_unknown")
 
 
 def _back(key: str, value: str, known: Sequence[str], secrets: Sequence[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
@@ -36,6 +36,9 @@ class Fault:
     suggestion: str
     level: Literal["error", "warning"] = "error"
     """Warnings do not keep a text from being saved."""
+    code: str = ""
+    """What kind of mistake, for translators; `data` has what the sentences say."""
+    data: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,11 @@ def state_of(disk: Disk, revision: Revision | None, errors: Iterable[Fault]) -> 
 def faults_of(current: Current, disk: Disk) -> list[Fault]:
     """What is wrong with the file on disk, also together with the environment."""
     if disk.problem is not None:
-        return [Fault(None, None, disk.problem, "Save a new one here, or repair it where it is.")]
+        return [Fault(None, None, disk.problem, "Save a new one here, or repair it where it is.", code="unreadable")]
     found = check(disk.document)
     if disk.version and current.problem is not None and not any(fault.level == "error" for fault in found):
-        found.append(Fault(None, None, current.problem, "The environment has a part in this: look there too."))
+        hint = "The environment has a part in this: look there too."
+        found.append(Fault(None, None, current.problem, hint, code="environment"))
     return found
 
 

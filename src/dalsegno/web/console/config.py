@@ -22,6 +22,7 @@ from dalsegno.errors import DalSegnoError
 from dalsegno.web.console.acting import Form, acted, field, go
 from dalsegno.web.console.frame import render, words_of
 from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.meanings import refusal
 from dalsegno.web.console.pages import pages
 from dalsegno.web.room import Here, Room, Who
 
@@ -77,7 +78,7 @@ def save(request: Request, here: Here, who: Who, form: Form) -> Response:
             note=field(form, "note") or None, by=who, base_version=field(form, "base_version"),
         )  # fmt: skip
     except DalSegnoError as error:
-        return _page(request, here, form=form, text="content" in form, trouble=str(error))
+        return _page(request, here, form=form, text="content" in form, trouble=refusal(words, error.code, str(error)))
     to = "/config/raw" if "content" in form else "/config"
     if not saved.created:
         return go(request, here, to, good=words.text("The file said exactly this already."))

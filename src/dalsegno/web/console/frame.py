@@ -23,7 +23,7 @@ from dalsegno.engine.logbridge import masked
 from dalsegno.errors import NotFound
 from dalsegno.insight.holds import HoldLine, hold_on_everything
 from dalsegno.version import VERSION
-from dalsegno.web.console import meanings
+from dalsegno.web.console import meanings, mistakes
 from dalsegno.web.console.i18n import LANGUAGES, language_of, texts
 from dalsegno.web.console.places import PLACES
 from dalsegno.web.console.words import Words
@@ -156,7 +156,7 @@ def _environment(language: str) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(words.filters() | meanings.filters(words))
+    environment.filters.update(words.filters() | meanings.filters(words) | mistakes.filters(words))
     # Plain functions, not Jinja's own: theirs give markup, which would pass by the mask.
     environment.globals.update(_=words.text, ngettext=words.plural)
     return environment

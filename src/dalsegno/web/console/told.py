@@ -68,7 +68,7 @@ def attention(words: Words, entry: Attention) -> Told:
         return Told(entry.says, "")
     title = words.text(ATTENTION[entry.code], **{**entry.data, "": ""})
     if entry.code == "config_invalid":
-        return Told(title, f"{entry.says} {words.text(HINTS[entry.code])}")
+        return Told(title, f"{refusal(words, entry.code, entry.says)} {words.text(HINTS[entry.code])}")
     if entry.code == "disk_soon_full":
         free, keep = size(entry.data["free"]), size(entry.data["keep"])
         return Told(title, words.text("%(free)s are free, and %(keep)s must stay so.", free=free, keep=keep))
