@@ -16,6 +16,8 @@ from dalsegno.web.origins import is_loopback
 
 GRACE = 3
 """Seconds that open requests have to finish when the server stops."""
+SETTLED = 3.0
+"""Seconds after which the server has nothing better to do than to describe its API."""
 
 
 def bind(host: str, port: int, *, guarded: bool = False) -> socket.socket:
@@ -66,6 +68,9 @@ class ConsoleServer:
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="console", daemon=True)
+        # It takes most of a second: better before somebody waits for it.
+        self._described = threading.Timer(SETTLED, app.openapi)
+        self._described.daemon = True
 
     @property
     def url(self) -> str:
@@ -78,9 +83,11 @@ class ConsoleServer:
         self._thread.start()
         while self._thread.is_alive() and not self._server.started:
             time.sleep(0.005)
+        self._described.start()
         return self
 
     def stop(self) -> None:
+        self._described.cancel()
         self._server.should_exit = True
         self._live.close()  # a stream has no end of its own
         self._thread.join(GRACE + 5)

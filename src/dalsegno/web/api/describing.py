@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,22 +35,30 @@ PARTS = {
 }
 
 
+_KNOWN: dict[str, Any] = {}
+"""Every app of a process has the same, and it takes most of a second to make."""
+_MAKING = threading.Lock()
+
+
 def describe(app: FastAPI) -> None:
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
-        fresh = app.openapi_schema is None
-        schema = generate()
-        if fresh:
-            used = {tag for operations in schema["paths"].values() for each in operations.values()
-                    for tag in each.get("tags", ())}  # fmt: skip
-            schema["tags"] = [{"name": name, "description": says} for name, says in PARTS.items() if name in used]
-            for operations in schema["paths"].values():
-                for operation in operations.values():
-                    _exemplify(operation)
-        return schema
+        with _MAKING:
+            if not _KNOWN:
+                _KNOWN.update(_described(generate()))
+            return _KNOWN
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    operations = [each for path in schema["paths"].values() for each in path.values()]
+    used = {tag for each in operations for tag in each.get("tags", ())}
+    schema["tags"] = [{"name": name, "description": says} for name, says in PARTS.items() if name in used]
+    for each in operations:
+        _exemplify(each)
+    return schema
 
 
 @cache
