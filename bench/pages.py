@@ -42,7 +42,7 @@ PAGES = (
     "/logs", "/logs/lines", "/logs/lines?q=level:error", "/logs/lines?q=job:3", "/logs/lines?q=nothing-such",
     "/logs/events", "/logs/events?q=kind:job_*", "/logs/events?q=nothing-such", "/logs/audit",
     "/workflows", "/workflows/full", "/limits", "/system", "/config", "/config/raw", "/config/revisions",
-    "/explain/item/17", "/explain/job/3",
+    "/explain/item/17", "/explain/job/3", "/docs",
 )  # fmt: skip
 LISTS = (
     "/api/dashboard", "/api/jobs", "/api/jobs?q=state:failed", "/api/jobs/3", "/api/jobs/3/items",
@@ -54,7 +54,7 @@ LISTS = (
     "/api/logs?q=level:error", "/api/logs?q=nothing-such", "/api/events", "/api/events?q=kind:item_failed",
     "/api/events?q=nothing-such", "/api/commands", "/api/audit", "/api/config/env", "/api/config/revisions",
     "/api/holds", "/api/limits", "/api/breakers", "/api/search?q=number", "/api/explain/item/17", "/api/workflows",
-    "/api/workflows/full", "/api/artifacts", "/api/system", "/healthz", "/readyz", "/metrics",
+    "/api/workflows/full", "/api/artifacts", "/api/system", "/api/openapi.json", "/healthz", "/readyz", "/metrics",
 )  # fmt: skip
 TEXT = ("script", "shelf", "nothing-such", "error:", "search?", "bulk")
 """In addresses that look for a text, or count what matches: they may take longer, and say when they stop."""
