@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,16 @@ from tests.cli.tool import Process
 from tests.helpers import wait_until
 from tests.servers import free_port
 
+TEMPLATES = {
+    "full": "Everything",
+    "collect": "Collect only",
+    "sync": "Sync only",
+    "sync-download": "Sync + download",
+    "download": "Download only",
+    "upload": "Upload only",
+    "download-upload": "Download + upload",
+}
+NUMBERED = re.compile(r"/jobs/\d+$")
 ENV = """\
 # Of the tests.
 LIBRARY_ROOT={library}
@@ -111,3 +122,8 @@ def reader(
     )  # fmt: skip
     context.set_default_timeout(60_000)
     return context
+
+
+def said(text: str) -> re.Pattern[str]:
+    """What a page says about a command: this, or, where the machine is too slow for that, that it was asked for."""
+    return re.compile(rf"{re.escape(text)}|Asked for \(command")
