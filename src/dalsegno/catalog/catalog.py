@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +86,15 @@ class Catalog:
             while len(self._by_object) >= SNAPSHOTS:
                 self._by_object.pop(next(iter(self._by_object)))
             self._by_object[id(snapshot)] = found = (snapshot, values, sources)
+        if values.get("OBJECT_STORE"):
+            threading.Thread(target=self._prepare, args=(snapshot,), name="dalsegno-store", daemon=True).start()
         return found
+
+    def _prepare(self, snapshot: Mapping[str, Any]) -> None:
+        """While songs are looked for, or fetched, the way to the store is paved."""
+        with suppress(Exception):  # who uploads will say what is wrong with it
+            if (target := self.object_store(snapshot)) is not None:
+                target.prepare()
 
     def library(self, snapshot: Mapping[str, Any]) -> Path:
         return _path(str(snapshot.get("LIBRARY_ROOT") or self.settings.library_root))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,7 +56,7 @@ class Copy(NamedTuple):
 
     def _size(self) -> int:
         try:
-            return self.file.stat().st_size
+            return os.stat(f"{self.root}/{self.path}").st_size
         except (OSError, ValueError):
             return 0
 

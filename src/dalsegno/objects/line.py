@@ -132,7 +132,7 @@ class _Line:
         while status < 200:
             version, status, headers = self._head()
         data, ended = (b"", True) if bodiless or status in {204, 304} else self._body(headers)
-        keep = headers.get("connection", "").lower() != "close" and version == b"HTTP/1.1"
+        keep = headers.get("connection", "").lower() != "close" and version == "HTTP/1.1"
         return Answer(status, headers, data), whole and ended and keep
 
     def _read_line(self) -> bytes:
@@ -141,19 +141,20 @@ class _Line:
             raise LineCut("no answer")
         return line.rstrip(b"\r\n")
 
-    def _head(self) -> tuple[bytes, int, dict[str, str]]:
+    def _head(self) -> tuple[str, int, dict[str, str]]:
         """Version, status and headers."""
         end = self._input.peek().find(b"\r\n\r\n")
         # Nearly always it has come in one piece.
-        lines = self._input.read(end + 4)[:-4].split(b"\r\n") if end >= 0 else self._lines()
+        text = self._input.read(end + 4)[:-4] if end >= 0 else b"\r\n".join(self._lines())
+        lines = text.decode("latin-1").split("\r\n")
         if len(lines) > HEADERS_MAX:
             raise LineCut("endless headers")
-        parts = lines[0].split(b" ", 2)
-        if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
+        parts = lines[0].split(" ", 2)
+        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not (parts[1].isascii() and parts[1].isdigit()):
             raise LineCut("no HTTP")
         found: dict[str, str] = {}
         for line in lines[1:]:
-            name, _, value = line.decode("latin-1").partition(":")
+            name, _, value = line.partition(":")
             found[name.lower()] = value.strip()
         return parts[0], int(parts[1]), found
 

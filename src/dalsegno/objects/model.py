@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -157,10 +159,17 @@ class ObjectStore:
     def read(self, key: str) -> Iterator[bytes]:
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """What the first upload would wait for, as far as nobody has to be asked."""
+
     def close(self) -> None:
         """Let go of connections."""
 
 
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]").search
+
+
+@lru_cache(256)
 def check_key(key: str) -> str:
     """Keys are relative paths with plain segments, so that every store can keep every key."""
     segments = key.split("/")
@@ -170,7 +179,7 @@ def check_key(key: str) -> str:
         raise StoreRefused("key_invalid", f"The name {key!r} is not valid Unicode.") from None
     if not key or any(segment in {"", ".", ".."} for segment in segments):
         raise StoreRefused("key_invalid", f"The name {key!r} is not a plain relative path.")
-    if any(ord(char) < 32 or ord(char) == 127 for char in key):
+    if _CONTROLS(key):
         raise StoreRefused("key_invalid", f"The name {key!r} has control characters in it.")
     if "\\" in key:  # SeaweedFS makes a slash of it
         raise StoreRefused("key_invalid", f"The name {key!r} has a backslash in it.")

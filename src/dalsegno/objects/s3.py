@@ -104,22 +104,30 @@ class S3Store(ObjectStore):
         able = self.capabilities
         with Source(path, sha256, size, moved, cancelled, throttle) as source:
             small = size <= self._small or not able.multipart
-            # Only a store that refuses to replace may be written to unasked.
-            if not (small and expect_absent and able.if_none_match and not overwrite and not force):
+            # Only a store that refuses to replace may be written to unasked. Nothing of it was begun before, then.
+            unasked = small and expect_absent and able.if_none_match and not overwrite and not force
+            if not unasked:
                 found = self._already(key, source, overwrite=overwrite)
                 if found is not None and not force:
                     self._drop(resume)
                     source.reached(size)
                     return Put(stored=found, skipped=True)
-            send = self._put_small if small else self._put_large
+                if small:
+                    self._drop(resume)
+
+            def send(*, replace: bool) -> Put:
+                if small:
+                    return self._put_small(key, source, content_type, replace=replace)
+                return self._put_large(key, source, content_type, resume, replace=replace)
+
             try:
                 try:
-                    return send(key, source, content_type, resume, replace=overwrite or force)
+                    return send(replace=overwrite or force)
                 except VerificationFailed as error:
                     if not error.ours:
                         raise
                 # It bears the right SHA-256, and would pass for the file next time: put right while that is known.
-                return send(key, source, content_type, resume, replace=True)
+                return send(replace=True)
             except StoreUnavailable as error:
                 if (full := self._looks_full(key, error)) is not None:
                     raise full from error
@@ -127,6 +135,9 @@ class S3Store(ObjectStore):
 
     def read(self, key: str) -> Iterator[bytes]:
         return self._open()[0].read(self.full_key(check_key(key)))
+
+    def prepare(self) -> None:
+        self._open()
 
     def close(self) -> None:
         with self._lock:
@@ -164,8 +175,7 @@ class S3Store(ObjectStore):
             return source.md5() == found.etag
         return False
 
-    def _put_small(self, key: str, source: Source, content_type: str, resume: Resume, *, replace: bool) -> Put:
-        self._drop(resume)
+    def _put_small(self, key: str, source: Source, content_type: str, *, replace: bool) -> Put:
         able, wire = self.capabilities, self._open()[1]
         headers = {"content-type": _plain(content_type)}
         if able.metadata:

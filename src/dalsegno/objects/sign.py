@@ -26,6 +26,7 @@ class Credentials:
         return "Credentials(…)"
 
 
+@lru_cache(256)
 def encode(text: str, safe: str = "/") -> str:
     """As S3 wants it: everything but letters, digits and -_.~ escaped, in the path exactly once."""
     return quote(text, safe=safe)
@@ -52,8 +53,9 @@ def sign(
     if credentials.token:
         signed["x-amz-security-token"] = credentials.token
     signed.update(headers)
-    names = ";".join(sorted(signed))
-    lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
+    order = sorted(signed)
+    names = ";".join(order)
+    lines = "".join([f"{name}:{signed[name]}\n" for name in order])
     request = f"{method}\n{path}\n{query}\n{lines}\n{names}\n{payload}"
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"

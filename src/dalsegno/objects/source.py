@@ -32,9 +32,9 @@ class Source:
         self._moved, self._cancelled = moved, cancelled
         self._throttle = throttle
         self._chunk = CHUNK if throttle is None or throttle.rate <= 0 else THROTTLED_CHUNK
-        self._file = path.open("rb", buffering=0)
-        if (found := os.fstat(self._file.fileno()).st_size) != size:
-            self._file.close()
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if (found := os.fstat(self._file).st_size) != size:
+            os.close(self._file)
             raise SourceChanged(path.name, f"{found:,} bytes instead of {size:,}.")
 
     def __enter__(self) -> Self:
@@ -43,7 +43,7 @@ class Source:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        os.close(self._file)
 
     def hashed(self, offset: int, length: int, *hashes: _Hash) -> Iterator[bytes]:
         """A slice, without counting it as sent."""
@@ -52,7 +52,7 @@ class Source:
             if self._cancelled():
                 raise UploadCancelled
             try:
-                chunk = os.pread(self._file.fileno(), min(self._chunk, end - position), position)
+                chunk = os.pread(self._file, min(self._chunk, end - position), position)
             except OSError as error:  # or else the connection would take the blame
                 raise SourceChanged(self.path.name, f"it cannot be read ({error.strerror}).") from error
             if not chunk:
