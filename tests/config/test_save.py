@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,41 @@ def test_a_secret_that_changed_is_known_to_have(store: Store, kept: Current) -> 
     keys = [change.key for change in compare(store, kept, saved.revision.id, again.revision.id).diff.keys]
     assert keys == ["LIBRARY_ROOT"]
     assert compare(store, kept, again.revision.id, None).diff.same
+
+
+def test_a_secret_that_was_edited_on_disk_is_noticed(store: Store, kept: Current, file: Path) -> None:
+    assert config_view(store, kept).state == State.IN_SYNC
+    file.write_text(CONTENT.replace("winter river", "summer river"))
+    view = config_view(store, kept)
+    assert view.state == State.DISK_CHANGED
+    assert view.revision is not None
+    (change,) = compare(store, kept, view.revision.id, None).diff.keys
+    assert (change.key, change.change, change.before, change.after) == ("SUBSONIC_PASSWORD", "changed", MASK, MASK)
+    with pytest.raises(ConfigChanged, match="on disk"):
+        save(store, kept, view.content, by="attic", base_revision=view.revision.id)
+    adopted = adopt(store, kept, by="attic")
+    assert adopted.created
+    assert [each.key for each in adopted.diff.keys] == ["SUBSONIC_PASSWORD"]
+    assert config_view(store, kept).state == State.IN_SYNC
+    assert not adopt(store, kept, by="attic").created
+    file.write_text(CONTENT)
+    assert compare(store, kept, view.revision.id, None).diff.same, "it is what it was then"
+    stored = everything_stored(store)
+    for secret in ("winter river", "summer river"):
+        assert secret not in stored
+        for plain in (hashlib.sha256, hashlib.md5, hashlib.blake2b):
+            assert plain(secret.encode()).hexdigest()[:16] not in stored
+
+
+def test_the_key_of_seals_is_for_its_owner_alone_and_may_be_lost(store: Store, kept: Current, file: Path) -> None:
+    key = file.with_name(".my.env.key")
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.unlink()
+    assert config_view(store, kept).state == State.IN_SYNC, "nothing is known, so nothing is said"
+    changed(store, kept, "/mnt/music", "/mnt/other")
+    assert config_view(store, kept).state == State.IN_SYNC
+    file.write_text(file.read_text().replace("winter river", "summer river"))
+    assert config_view(store, kept).state == State.DISK_CHANGED
 
 
 @pytest.mark.parametrize("how", ["revision", "version"])
@@ -279,7 +316,7 @@ def test_where_the_file_cannot_be_written_nothing_is_kept(store: Store, tmp_path
     current = Current.of(folder / "my.env")
     begin(store, current)
     (folder / "my.env").rename(tmp_path / "my.env")
-    folder.rmdir()
+    shutil.rmtree(folder)
     with pytest.raises(ConfigNotWritable):
         save(store, current, CONTENT, by="attic", base_version="")
     assert len(numbers(store, current)) == 1

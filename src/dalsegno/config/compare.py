@@ -11,9 +11,10 @@ from dalsegno.config.current import Current
 from dalsegno.config.envfile import Document, parsed
 from dalsegno.config.fields import is_secret, key_of
 from dalsegno.config.files import read
-from dalsegno.config.masks import mask_value, stored
+from dalsegno.config.masks import fingerprint, stored
 from dalsegno.config.model import Comparison, Diff, KeyChange, Revision
 from dalsegno.config.revisions import current_revision, get_revision
+from dalsegno.config.seals import broken, differ, hidden_in, seals
 from dalsegno.settings import MASK
 from dalsegno.store.store import Store, Tx
 
@@ -36,19 +37,14 @@ def compare(store: Store, current: Current, a: int | None, b: int | None) -> Com
         return before, after, current_revision(tx, current)
 
     before, after, newest = store.read(look)
-    disk = Side(stored(read(current.file).document).text, newest.secrets if newest else {}, "disk")
+    found = read(current.file).document
+    disk = Side(stored(found).text, seals(current.file, found) or (newest.secrets if newest else {}), "disk")
     return Comparison(before, after, difference(_side(before) or disk, _side(after) or disk))
 
 
 def side_of(document: Document, name: str = "") -> Side:
     """Of a text whose secrets are at hand."""
-    return Side(stored(document).text, hidden_in(document), name)
-
-
-def hidden_in(document: Document) -> dict[str, str]:
-    """The values that are masked when they are stored, by key. Never stored, never shown."""
-    last = {part.key: part.value for part in document.entries() if part.key and part.value}
-    return {key: value for key, value in last.items() if mask_value(key, value) != value}
+    return Side(stored(document).text, {key: (value,) for key, value in hidden_in(document).items()}, name)
 
 
 def difference(before: Side, after: Side) -> Diff:
@@ -64,6 +60,13 @@ def difference(before: Side, after: Side) -> Diff:
     return Diff(tuple(keys), "\n".join(lines))
 
 
+def is_of(revision: Revision | None, current: Current, document: Document) -> bool:
+    """Whether a text is what this revision says, its secrets too as far as that is known."""
+    if revision is None or fingerprint(stored(document).text) != revision.content_hash:
+        return False
+    return not broken(revision.secrets, seals(current.file, document))
+
+
 def _side(revision: Revision | None) -> Side | None:
     return None if revision is None else Side(revision.content, revision.secrets, f"revision {revision.id}")
 
@@ -74,7 +77,7 @@ def _values(content: str) -> dict[str, str]:
 
 def _change(key: str, old: str | None, new: str | None, was: object, now: object) -> KeyChange | None:
     what: Literal["added", "removed", "changed"]
-    if old == new and (was == now or was is None or now is None):
+    if old == new and not differ(was, now):
         return None
     what = "added" if old is None else "removed" if new is None else "changed"
     known = key_of(key)

@@ -84,8 +84,8 @@ class Revision:
     """When it last became the file's content."""
     restores: int | None
     """The revision whose content it brought back."""
-    secrets: dict[str, int]
-    """Which revision set each secret's value, by key."""
+    secrets: dict[str, int | str]
+    """By key: a seal of the secret (`config/seals.py`), else the number of the revision that set it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno.config.check import check, too_large
-from dalsegno.config.compare import Side, difference, hidden_in, side_of
+from dalsegno.config.compare import Side, difference, is_of, side_of
 from dalsegno.config.current import Current
 from dalsegno.config.envfile import Document
 from dalsegno.config.files import Disk, alone, read, write
@@ -23,6 +23,7 @@ from dalsegno.config.impact import impact_of
 from dalsegno.config.masks import fingerprint, keeping, restored, secrets_in, stored
 from dalsegno.config.model import Diff, Fault, Revision, Saved, State
 from dalsegno.config.revisions import current_revision, get_revision, revision_of
+from dalsegno.config.seals import hidden_in, seals
 from dalsegno.engine.item import storable
 from dalsegno.engine.logbridge import masked
 from dalsegno.errors import ConfigChanged, ConfigInvalid, ConfigNowhere, DalSegnoError
@@ -56,7 +57,7 @@ def save(
     file = _file(current)
     with alone(file):
         disk, was = read(file), store.read(lambda tx: current_revision(tx, current))
-        _not_changed(disk, was, base_revision, base_version)
+        _not_changed(current, disk, was, base_revision, base_version)
         made = restored(content, disk.document, current.secrets)
         return _put(store, current, disk, was, made.document, made.faults, "config_saved", by, note)
 
@@ -68,7 +69,7 @@ def adopt(
     file = _file(current)
     with alone(file):
         disk, was = read(file), store.read(lambda tx: current_revision(tx, current))
-        _not_changed(disk, was, None, disk.version if base_version is None else base_version)
+        _not_changed(current, disk, was, None, disk.version if base_version is None else base_version)
         return _put(store, current, disk, was, disk.document, (), ADOPTED, by, note or EDITED)
 
 
@@ -88,7 +89,7 @@ def apply(
         disk = read(file)
         old, was = store.read(lambda tx: (get_revision(tx, revision_id), current_revision(tx, current)))
         whatever = base_revision is None and base_version is None
-        _not_changed(disk, was, base_revision, disk.version if whatever else base_version)
+        _not_changed(current, disk, was, base_revision, disk.version if whatever else base_version)
         made = restored(old.content, disk.document, current.secrets, blank=True)
         document = keeping(made.document, disk.document)
         note = note or f"Revision {revision_id} again."
@@ -114,12 +115,14 @@ def _file(current: Current) -> Path:
     return current.file
 
 
-def _not_changed(disk: Disk, was: Revision | None, base_revision: int | None, base_version: str | None) -> None:
+def _not_changed(
+    current: Current, disk: Disk, was: Revision | None, base_revision: int | None, base_version: str | None
+) -> None:
     now = f": it is revision {was.id} now" if was else ""
     if base_version is not None:
         same = base_version == disk.version
     elif base_revision is not None:
-        untouched = was is not None and (not disk.version or _hash(disk.document) == was.content_hash)
+        untouched = was is not None and (not disk.version or is_of(was, current, disk.document))
         same = was is not None and was.id == base_revision and untouched
         now = ": somebody edited it on disk" if was is not None and not untouched else now
     else:
@@ -147,11 +150,13 @@ def _put(
         raise ConfigInvalid(problem=_said(wrong[0], len(wrong)), errors=[asdict(fault) for fault in found])
     file, warnings = _file(current), tuple(found)
     before = side_of(disk.document, "before")
-    if event == ADOPTED:  # it is on disk already; whether a secret was changed there, nobody knows
-        before = Side(was.content if was else "", hidden_in(document), "before")
-    diff = difference(before, side_of(document, "after"))
+    after = side_of(document, "after")
+    if event == ADOPTED:  # it is on disk already: the seals know whether a secret was changed there
+        before = Side(was.content if was else "", was.secrets if was else {}, "before")
+        after = Side(after.content, seals(current.file, document), "after")
+    diff = difference(before, after)
     unchanged = bool(disk.version) and document.text == disk.document.text and disk.problem is None
-    if unchanged and was is not None and was.content_hash == _hash(document) and restores is None:
+    if unchanged and was is not None and is_of(was, current, document) and restores is None:
         return _saved(store, current, was, False, warnings, diff)
     if not unchanged:
         write(file, document.text)
@@ -188,7 +193,7 @@ def _keep(
     restores: int | None,
 ) -> Revision:
     """The revision and its event; first what somebody had left on disk, so that nothing is missing in between."""
-    lost = disk.version and event != ADOPTED and (was is None or was.content_hash != _hash(disk.document))
+    lost = disk.version and event != ADOPTED and not is_of(was, current, disk.document)
     if lost and disk.problem is None and not any(fault.level == "error" for fault in check(disk.document)):
         was = _insert(tx, current, disk.document, disk.document, was, None, EDITED, None)
     revision = _insert(tx, current, disk.document, document, was, by, note, restores)
@@ -226,17 +231,14 @@ def _insert(
     number = tx.conn.execute(sa.insert(config_revisions).values(values).returning(config_revisions.c.id)).scalar_one()
     old, known = hidden_in(before), was.secrets if was else {}
     hidden = hidden_in(document).items()
-    secrets = {key: known.get(key, number) if old.get(key) == value else number for key, value in hidden}
+    sealed = seals(current.file, document, make=True)
+    secrets = sealed or {key: known.get(key, number) if old.get(key) == value else number for key, value in hidden}
     tx.conn.execute(sa.update(config_revisions).where(config_revisions.c.id == number).values(secrets=secrets))
     return revision_of({**values, "id": number, "secrets": secrets})
 
 
 def _clean(note: str, document: Document, current: Current) -> str:
     return storable(masked(note, (*secrets_in(document), *current.secrets)))[:2000]
-
-
-def _hash(document: Document) -> str:
-    return fingerprint(stored(document).text)
 
 
 def _said(fault: Fault, count: int) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dalsegno.config.check import check, too_large
-from dalsegno.config.compare import difference, side_of
+from dalsegno.config.compare import difference, is_of, side_of
 from dalsegno.config.current import Current
 from dalsegno.config.envfile import Document
 from dalsegno.config.fields import GROUPS, Key, key_of, ordered
 from dalsegno.config.files import Disk, read
 from dalsegno.config.impact import impact_of
-from dalsegno.config.masks import fingerprint, mask_value, restored, shown, stored
+from dalsegno.config.masks import mask_value, restored, shown, stored
 from dalsegno.config.model import ConfigView, Fault, Field, Preview, Revision, State
 from dalsegno.config.revisions import current_revision
 from dalsegno.engine.logbridge import masked
@@ -24,7 +24,7 @@ def config_view(store: Store, current: Current) -> ConfigView:
     errors = tuple(faults_of(current, disk))
     return ConfigView(
         file=None if current.file is None else str(current.file),
-        state=state_of(disk, revision, errors),
+        state=_state(current, disk, revision, errors),
         version=disk.version,
         revision=revision,
         content=shown(disk.document, current.secrets),
@@ -59,13 +59,12 @@ def preview(store: Store, current: Current, content: str) -> Preview:
     return Preview(masked(stored(made.document).text, secrets), tuple(errors), diff, impact)
 
 
-def state_of(disk: Disk, revision: Revision | None, errors: Iterable[Fault]) -> State:
+def _state(current: Current, disk: Disk, revision: Revision | None, errors: Iterable[Fault]) -> State:
     if not disk.version:
         return State.MISSING
     if any(fault.level == "error" for fault in errors):
         return State.DISK_INVALID
-    same = revision is not None and fingerprint(stored(disk.document).text) == revision.content_hash
-    return State.IN_SYNC if same else State.DISK_CHANGED
+    return State.IN_SYNC if is_of(revision, current, disk.document) else State.DISK_CHANGED
 
 
 def faults_of(current: Current, disk: Disk) -> list[Fault]:

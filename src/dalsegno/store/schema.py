@@ -717,7 +717,7 @@ config_revisions = sa.Table(
     # Machines that share a database have a file each.
     sa.Column("node", sa.Text),
     sa.Column("saved_by", sa.Text),
-    # By key, the revision that set a secret's value. Never the value.
+    # By key, a digest of the secret under a key that is not in here, or the revision that set it. Never the value.
     sa.Column("secrets", Json),
     sa.Column("restores", Id),
 )
