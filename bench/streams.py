@@ -2,7 +2,7 @@
 
 The console and the engine are processes of their own, so that the CPU time of the console is its own. Three looks of
 the same length: nobody there; so many streams that only listen; so many dashboards that fetch what was said to have
-changed, as a browser does (each region at most as often as it says, two seconds here).
+changed, as a browser does: each region about as often as it says, those that are due soon along with those that are.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from dalsegno.settings import Settings
 from dalsegno.web.app import create_app
 from dalsegno.web.server import ConsoleServer, bind
 
-LIVE = re.compile(r'id="([\w-]+)"[^>]*?data-live="([^"]*)"|data-live="([^"]*)"[^>]*?id="([\w-]+)"')
-EVERY = 2.0
+LIVE = re.compile(r"<[^>]*\bdata-live=[^>]*>")
+SOON = 1.0
 
 
 def console(database: str, port: Any, stop: Any) -> None:
     store = open_store(database)
-    with bind("127.0.0.1", 0) as listening, ConsoleServer(create_app(store, Settings(_env_file=None)), listening):
+    app = create_app(store, Settings(_env_file=None))
+    app.openapi()  # or it makes it while it is measured
+    with bind("127.0.0.1", 0) as listening, ConsoleServer(app, listening):
         port.send(listening.getsockname()[1])
         stop.wait()
     store.close()
@@ -81,10 +83,9 @@ async def dashboard(url: str, stop: asyncio.Event, fetched: list[int]) -> None:
     """A tab: it listens, and fetches the regions whose topics changed."""
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         page = (await client.get("/")).text
-        regions = {}
-        for match in LIVE.finditer(page):
-            name, topics = (match[1], match[2]) if match[1] else (match[4], match[3])
-            regions[name] = set(topics.split())
+        regions = {_said(tag, "id"): tag for tag in LIVE.findall(page)}
+        topics = {name: set(_said(tag, "data-live").split()) for name, tag in regions.items()}
+        every = {name: float(_said(tag, "data-every") or 1000) / 1000 for name, tag in regions.items()}
         dirty: set[str] = set()
         asked = dict.fromkeys(regions, 0.0)
 
@@ -92,19 +93,24 @@ async def dashboard(url: str, stop: asyncio.Event, fetched: list[int]) -> None:
             async with client.stream("GET", "/api/events/stream") as stream:
                 async for line in stream.aiter_lines():
                     if line.startswith("event: "):
-                        dirty.update(name for name, topics in regions.items() if line[7:] in topics)
+                        dirty.update(name for name in regions if line[7:] in topics[name])
 
         following = asyncio.create_task(follow())
         while not stop.is_set():
             now = time.monotonic()
-            due = [name for name in dirty if now - asked[name] >= EVERY]
-            if due:
+            if any(now >= asked[name] + every[name] for name in dirty):
+                due = [name for name in dirty if now + SOON >= asked[name] + every[name]]
                 dirty.difference_update(due)
                 asked.update(dict.fromkeys(due, now))
                 await client.get("/", params={"fragment": ",".join(name.replace("-", "_") for name in due)})
                 fetched[0] += 1
             await asyncio.sleep(0.05)
         following.cancel()
+
+
+def _said(tag: str, name: str) -> str:
+    found = re.search(rf'\b{name}="([^"]*)"', tag)
+    return found[1] if found else ""
 
 
 async def measured(

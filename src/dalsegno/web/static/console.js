@@ -42,7 +42,7 @@ function touch(topic) {
 	if (busy || frozen || document.hidden || !dirty.size) return;
 	const due = (id) => (asked[id] || 0) + +($("#" + id)?.dataset.every || 1000);
 	clearTimeout(timer);
-	timer = setTimeout(() => look([...dirty].filter((id) => due(id) <= now() + 60)),
+	timer = setTimeout(() => look([...dirty].filter((id) => due(id) <= now() + 999)),
 		Math.max(30, Math.min(...[...dirty].map(due)) - now()));
 }
 async function look(ids) {
