@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LANGUAGES = {"en": "en-GB", "zh": "zh-CN"}
@@ -41,8 +41,23 @@ FIXED = {
     "limits": "/limits",
     "system": "/system",
     "docs": "/docs",
+    "filter-mistake": "/songs?q=stat:failed",
     "nothing": "/jobs/999999",
 }
+Step = tuple[str, str] | tuple[str, str, str]
+FAILED = "/songs?view=failed"
+TOUCHED: dict[str, tuple[str, list[Step]]] = {
+    "drawer": (FAILED, [("click", "#item-rows a[data-drawer]"), ("wait", "#item-drawer")]),
+    "drawer-force": (FAILED, [("click", "#item-rows a[data-key=f]"), ("wait", "#drawer .notice")]),
+    "menu": (FAILED, [("click", "#all-menu > summary")]),
+    "ticked": (FAILED, [("click", "#item-rows [data-tick]"), ("wait", "#bulk-bar")]),
+    "help": ("/", [("press", "body", "?"), ("wait", "#help")]),
+    "preferences": ("/", [("click", "#preferences > summary")]),
+    "config-diff": ("/config", [("fill", "#key-MIN_FREE_SPACE", "25MB"), ("wait", "#review .impact")]),
+    "config-mistake": ("/config", [("fill", "#key-MIN_FREE_SPACE", "12 bananas"), ("wait", "#review .wrong")]),
+    "new-limit": ("/limits", [("click", "#new-limit > summary")]),
+}
+"""What opens on a page, and how."""
 JOB_TABS = ("overview", "workflow", "items", "workers", "events", "logs", "config", "commands")
 
 
@@ -74,20 +89,34 @@ def pages(url: str) -> dict[str, str]:
     return found
 
 
+def touch(page: Page, steps: list[Step]) -> None:
+    for step in steps:
+        found = page.locator(step[1]).first
+        match step:
+            case ("click", _):
+                found.click()
+            case ("fill" | "press" as act, _, what):
+                getattr(found, act)(what)
+            case ("wait", _):
+                found.wait_for()
+
+
 def shoot(browser: Browser, url: str, folder: Path, *, only: str, languages: str, themes: str, widths: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {name: path for name, path in pages(url).items() if not only or name in only.split(",")}
+    known: dict[str, tuple[str, list[Step]]] = {name: (path, []) for name, path in pages(url).items()} | TOUCHED
+    wanted = {name: known[name] for name in known if not only or name in only.split(",")}
     for language, theme, width in product(languages.split(","), themes.split(","), map(int, widths.split(","))):
         context = browser.new_context(
             base_url=url, locale=LANGUAGES[language], color_scheme="dark" if theme == "dark" else "light",
             viewport={"width": width, "height": WIDTHS.get(width, 900)},
         )  # fmt: skip
         page = context.new_page()
-        for name, path in wanted.items():
+        for name, (path, steps) in wanted.items():
             page.goto(path)
             if page.locator("#pill").count():
                 page.locator("#pill.on").wait_for()
-            page.screenshot(path=folder / f"{name}-{language}-{theme}-{width}.png", full_page=True)
+            touch(page, steps)
+            page.screenshot(path=folder / f"{name}-{language}-{theme}-{width}.png", full_page=not steps)
         context.close()
 
 
