@@ -63,6 +63,16 @@ def _songs(desk: Desk) -> None:
     assert len(desk.get("/api/songs?limit=500&downloaded=true")["songs"]) == len(there) > 100
     assert all("clock" in f"{song['title']}{song['artist']}{song['album']}".lower()
                for song in desk.get("/api/songs?q=clock")["songs"])  # fmt: skip
+    left = desk.get("/api/songs?limit=500&q=status:left")["songs"]
+    assert {song["id"] for song in left} == {song["id"] for song in page["songs"]} - {song["id"] for song in there}
+    assert len(desk.get("/api/songs?limit=500&q=source:demo%20status:downloaded")["songs"]) == len(there)
+    inside = [song["id"] for song in desk.get("/api/playlists/1")["songs"]]
+    assert [song["id"] for song in desk.get("/api/songs?limit=500&q=playlist:1")["songs"]] == sorted(inside)
+    assert desk.get("/api/songs?q=playlist:1%20-source:demo")["songs"] == []
+    assert 'Did you mean "source"?' in problem(desk.http.get("/api/songs?q=sourc:demo"), 422, "query_invalid")
+    (asked,) = [each for each in desk.get("/api/openapi.json")["paths"]["/api/songs"]["get"]["parameters"]
+                if each["name"] == "q"]  # fmt: skip
+    assert "`playlist:`" in asked["description"]
     song = desk.get(f"/api/songs/{there[0]['id']}")
     assert {copy["kind"] for copy in song["copies"]} == {"library", "file"}
     assert len(song["sha256"]) == 64

@@ -31,7 +31,7 @@ SOURCE = sa.func.coalesce(_platform(songs, _SONG), _platform(playlists, _PLAYLIS
 """Where the thing that an item is about comes from."""
 
 
-def _called(value: Value) -> sa.Select[Any]:
+def called(value: Value) -> sa.Select[Any]:
     """Playlists by number or by name."""
     text = value.text
     named: Condition
@@ -46,11 +46,11 @@ def _called(value: Value) -> sa.Select[Any]:
 
 def _in_playlist(value: Value, _now: datetime) -> Condition:
     within = sa.select(playlist_songs.c.song_id).where(
-        playlist_songs.c.playlist_id.in_(_called(value)),
+        playlist_songs.c.playlist_id.in_(called(value)),
         playlist_songs.c.song_id == _SONG,
         playlist_songs.c.removed_at.is_(None),
     )
-    return sa.or_(_PLAYLIST.in_(_called(value)), _there(within))
+    return sa.or_(_PLAYLIST.in_(called(value)), _there(within))
 
 
 def _there(found: sa.Select[Any]) -> Condition:
@@ -60,11 +60,11 @@ def _there(found: sa.Select[Any]) -> Condition:
 
 def _of_playlist(value: Value) -> Any:
     """The keys of a playlist and of its songs."""
-    called = _called(value)
+    named = called(value)
     inside = sa.select(key("song", playlist_songs.c.song_id)).where(
-        playlist_songs.c.playlist_id.in_(called), playlist_songs.c.removed_at.is_(None)
+        playlist_songs.c.playlist_id.in_(named), playlist_songs.c.removed_at.is_(None)
     )
-    return sa.union_all(sa.select(key("playlist", playlists.c.id)).where(playlists.c.id.in_(called)), inside)
+    return sa.union_all(sa.select(key("playlist", playlists.c.id)).where(playlists.c.id.in_(named)), inside)
 
 
 def _song(value: Value) -> str:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
+from dalsegno.catalog.find import called
 from dalsegno.catalog.library import Copy, holding
 from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.schema import file_assets, playlist_songs, playlists, song_candidates, songs
-from dalsegno.catalog.scope import Scope, of_songs
+from dalsegno.catalog.scope import Scope, holds, of_songs
 from dalsegno.errors import NotFound
+from dalsegno.insight.grammar import Condition, Key, age, grammar, number, word
+from dalsegno.insight.query import Query, Value
 from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
 
 if TYPE_CHECKING:
@@ -61,12 +64,54 @@ def list_songs(
     return [SongLine(**row) for row in tx.rows(query)]
 
 
+def _in_playlist(value: Value, _now: datetime) -> Condition:
+    inside = sa.select(playlist_songs.c.song_id).where(
+        playlist_songs.c.playlist_id.in_(called(value)), playlist_songs.c.removed_at.is_(None)
+    )
+    return songs.c.id.in_(inside)
+
+
+def _stands(value: Value, _now: datetime) -> Condition:
+    match value.text:
+        case "downloaded":
+            return songs.c.asset_id.is_not(None)
+        case "missing":
+            return songs.c.missing_at.is_not(None)
+        case _:
+            return songs.c.asset_id.is_(None)
+
+
+def _said(text: str) -> Condition:
+    return sa.or_(*(holds(column, text) for column in (songs.c.title, songs.c.artist, songs.c.album)))
+
+
+SONGS = grammar(
+    "songs",
+    _said,
+    Key("source", "Where it comes from.", word(songs.c.platform)),
+    Key("playlist", "A playlist it is in, by name or number.", _in_playlist),
+    Key("song", "Its number.", number(songs.c.id), kind="number"),
+    Key("artist", "Whose it is.", word(songs.c.artist)),
+    Key("album", "What it is on.", word(songs.c.album)),
+    Key("status", "Whether there is a file of it, or it is gone.", _stands, values=("downloaded", "left", "missing")),
+    Key("age", "How long ago it was downloaded.", age(songs.c.downloaded_at), kind="age"),
+)
+
+
 def find_songs(
-    tx: Tx, scope: Scope, *, downloaded: bool | None = None, cursor: str | None = None, limit: int = 50
+    tx: Tx,
+    scope: Scope,
+    query: Query | None = None,
+    *,
+    downloaded: bool | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> Page[SongLine]:
     """The same as a page, within a bounded time."""
-    path = Walk(_LINES, (songs.c.id,), wanted=_wanted(scope, downloaded), forward=True)
-    budget = begin(tx, TEXT_SECONDS if scope.query else SECONDS)
+    asked = query or Query()
+    wanted = [*_wanted(scope, downloaded), *SONGS.where(asked, tx.now)]
+    path = Walk(_LINES, (songs.c.id,), wanted=wanted, forward=True)
+    budget = begin(tx, TEXT_SECONDS if scope.query or asked.text else SECONDS)
     found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
     return page_of([SongLine(**row) for row in found.rows], found, limit, lambda line: (line.id,))
 

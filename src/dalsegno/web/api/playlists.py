@@ -13,7 +13,7 @@ from dalsegno.catalog.judged import shelves
 from dalsegno.catalog.overview import upload_backend
 from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.scope import parse_scope
-from dalsegno.catalog.songs import SongLine, find_songs, list_songs, song_detail
+from dalsegno.catalog.songs import SONGS, SongLine, find_songs, list_songs, song_detail
 from dalsegno.catalog.status import (
     PlaylistLine,
     PlaylistStatus,
@@ -26,18 +26,28 @@ from dalsegno.errors import InputInvalid, NotFound, QueryInvalid
 from dalsegno.insight.query import parse
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
-from dalsegno.web.api.models import Name
 from dalsegno.web.api.parameters import Cursor, Limit, Named, Number, Q, place
 from dalsegno.web.room import Here
 
 router = APIRouter(tags=["catalog"])
 
-SONGS = 500
+MOST = 500
+"""Songs of a playlist that come with it."""
 PATIENCE = 5.0
 """Seconds that a query waits for the first look at all playlists."""
 
 OfPool = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this pool.")]
 OfPlaylist = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this playlist.")]
+OfSongs = Annotated[
+    str | None,
+    Query(
+        max_length=2000,
+        description="The query language: words of a title, an artist or an album, and "
+        + ", ".join(f"`{key.name}:` ({key.help.rstrip('.').lower()})" for key in SONGS.keys.values())
+        + ".",
+        examples=["source:qq status:left rain"],
+    ),
+]
 Downloaded = Annotated[bool | None, Query(description="Only with a file, or only without.")]
 
 
@@ -132,17 +142,17 @@ def playlist(here: Here, playlist_id: Number) -> PlaylistInFull:
 
     def read(tx: Tx) -> PlaylistInFull:
         line = playlist_detail(tx, playlist_id, upload_backend_id=backend)
-        found = list_songs(tx, parse_scope({"playlists": [playlist_id]}), limit=SONGS + 1)
-        more = str(found[SONGS - 1].id) if len(found) > SONGS else None
-        return PlaylistInFull(playlist=line, songs=found[:SONGS], next_cursor=more)
+        found = list_songs(tx, parse_scope({"playlists": [playlist_id]}), limit=MOST + 1)
+        more = str(found[MOST - 1].id) if len(found) > MOST else None
+        return PlaylistInFull(playlist=line, songs=found[:MOST], next_cursor=more)
 
     return here.store.read(read)
 
 
-@router.get("/songs", responses=refusals(InputInvalid))
+@router.get("/songs", responses=refusals(InputInvalid, QueryInvalid))
 def songs(
     here: Here,
-    q: Annotated[Name | None, Query(description="Part of a title, an artist or an album.")] = None,
+    q: OfSongs = None,
     source: Annotated[Named, Query(description="Only of this platform.")] = None,
     pool: OfPool = None,
     playlist: OfPlaylist = None,
@@ -150,16 +160,16 @@ def songs(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Songs:
-    """Songs by number, and the file that each has."""
+    """Songs by number, and the file that each has: `source:qq status:left -artist:"A band" rain`."""
     scope = parse_scope(
         {
             "sources": [source] if source else [],
             "pools": [pool] if pool else [],
             "playlists": [playlist] if playlist else [],
-            "query": q or "",
         }
     )
-    found = here.store.read(lambda tx: find_songs(tx, scope, downloaded=downloaded, cursor=cursor, limit=limit))
+    query = parse(q, SONGS)
+    found = here.store.read(lambda tx: find_songs(tx, scope, query, downloaded=downloaded, cursor=cursor, limit=limit))
     return Songs(songs=found.lines, next_cursor=found.next_cursor, partial=found.partial)
 
 
