@@ -17,6 +17,8 @@ class Hostile:
     def __init__(self) -> None:
         self.answers: dict[str, bytes | Script] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.bodies: list[bytes] = []
+        """What came with those that had something with them."""
         self.connections = 0
         self.piece = 1 << 30
         """How many bytes are said at once."""
@@ -65,6 +67,8 @@ class Hostile:
                 while (line := incoming.readline().strip().decode()) != "":
                     name, _, value = line.partition(":")
                     headers[name.strip().lower()] = value.strip()
+                if length := int(headers.get("content-length", 0)):
+                    self.bodies.append(incoming.read(length))
                 self.requests.append((path, headers))
                 answer = self.answers.get(
                     path.partition("?")[0], b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"

@@ -330,6 +330,20 @@ def test_errors_are_told_apart(http: Http, server: Hostile) -> None:
     assert "hidden" not in str(caught.value)
 
 
+def test_a_form_is_sent_to_the_host_that_was_named_and_nowhere_else(http: Http, server: Hostile) -> None:
+    server.answers["/search"] = ok(b"{}")
+    server.answers["/moved"] = redirect("/search")
+    form = {"token": "a&b", "title": "夜曲"}
+    for path in ("/search", "/moved"):
+        assert http.post(server.url + path, form, trusted=True).body == b"{}"
+    assert set(server.bodies) == {b"token=a%26b&title=%E5%A4%9C%E6%9B%B2"}
+    with hostile() as other:
+        server.answers["/away"] = redirect(f"{other.url}/search")
+        with pytest.raises(Unusable, match="elsewhere"):
+            http.post(server.url + "/away", form, trusted=True)
+        assert other.connections == 0
+
+
 # ---- URLs ----
 
 

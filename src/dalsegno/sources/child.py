@@ -34,9 +34,17 @@ Line = dict[str, Any]
 
 class Child:
     def __init__(
-        self, name: str, command: str, *, env: Mapping[str, str], hello: Mapping[str, Any], timeout: float
+        self,
+        name: str,
+        command: str,
+        *,
+        env: Mapping[str, str],
+        hello: Mapping[str, Any],
+        timeout: float,
+        what: str = "source",
     ) -> None:
         self.name = name
+        self._what = what
         self._words = shlex.split(command)
         self._env = dict(env)
         self._hello = dict(hello)
@@ -67,12 +75,12 @@ class Child:
     def _alive(self) -> _Life:
         with self._lock:
             if self._closed:
-                raise ProviderError(message=f"The source {self.name} is closed.")
+                raise ProviderError(message=f"The {self._what} {self.name} is closed.")
             if self._life is not None and self._life.over:
                 self._life.end()
                 self._life = None
             if self._life is None:
-                life = _Life(self.name, self._words, self._env)
+                life = _Life(self.name, self._words, self._env, self._what)
                 try:
                     self.greeting = next(iter(list(life.ask("hello", self._hello, self._timeout))), {})
                 except BaseException:
@@ -94,8 +102,9 @@ class Answered(Exception):
 class _Life:
     """One run of the process."""
 
-    def __init__(self, name: str, words: list[str], env: Mapping[str, str]) -> None:
+    def __init__(self, name: str, words: list[str], env: Mapping[str, str], what: str) -> None:
         self.name = name
+        self._what = what
         try:
             self._process = subprocess.Popen(
                 words,
@@ -108,7 +117,7 @@ class _Life:
             )
         except (OSError, IndexError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no command"
-            raise ProviderError(message=f"The program of the source {name} cannot be started: {reason}.") from None
+            raise ProviderError(message=f"The program of the {what} {name} cannot be started: {reason}.") from None
         self.over = False
         self._numbers = 0
         self._open: dict[int, queue.Queue[Line | Exception]] = {}
@@ -152,7 +161,7 @@ class _Life:
         self._hang_up()
         self._finish(FAREWELL_SEC)
         self._hang_up()
-        self._fail(ProviderError(message=f"The source {self.name} was closed."))
+        self._fail(ProviderError(message=f"The {self._what} {self.name} was closed."))
         for thread in self._threads:
             thread.join(FAREWELL_SEC)
 
@@ -230,7 +239,7 @@ class _Life:
         room.register(self._stdin.fileno(), select.POLLOUT)
         while rest:
             if not room.poll(timeout * 1000):
-                raise TimeoutError(f"The source {self.name} took no question for {timeout:g} s.")
+                raise TimeoutError(f"The {self._what} {self.name} took no question for {timeout:g} s.")
             with suppress(BlockingIOError):
                 rest = rest[os.write(self._stdin.fileno(), rest) :]
 
@@ -247,7 +256,7 @@ class _Life:
                 now = time.monotonic()
                 if now - max(asked, self._heard) < timeout and now - asked < 10 * timeout:
                     continue
-                silent = TimeoutError(f"The source {self.name} said nothing for {timeout:g} s.")
+                silent = TimeoutError(f"The {self._what} {self.name} said nothing for {timeout:g} s.")
                 self.over = True
                 self._finish(0)
                 return silent
@@ -259,7 +268,9 @@ class _Life:
             while line := stdout.readline(LINE_MAX + 1):
                 self._heard = time.monotonic()
                 if len(line) > LINE_MAX:
-                    wrong = Unusable(f"The source {self.name} sends lines longer than 1 MiB.", code="line_too_long")
+                    wrong = Unusable(
+                        f"The {self._what} {self.name} sends lines longer than 1 MiB.", code="line_too_long"
+                    )
                     break
                 self._hand_over(line)
         self.over = True
@@ -291,7 +302,7 @@ class _Life:
         with suppress(queue.Empty):
             lines.get_nowait()
         lines.put_nowait(
-            Unusable(f"The answer of the source {self.name} was not taken for a minute.", code="not_taken")
+            Unusable(f"The answer of the {self._what} {self.name} was not taken for a minute.", code="not_taken")
         )
 
     def _overhear(self, stderr: IO[bytes]) -> None:
@@ -318,4 +329,4 @@ class _Life:
         how = (
             "ended" if code is None else f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         )
-        return ProviderError(message=f"The program of the source {self.name} {how} before it had answered.")
+        return ProviderError(message=f"The program of the {self._what} {self.name} {how} before it had answered.")

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import urljoin
+from urllib.parse import urlencode, urljoin
 
 from urllib3.util.ssl_ import create_urllib3_context
 
@@ -57,23 +57,26 @@ class Http:
         trusted: bool = False,
         method: Method = "GET",
         read_timeout: float | None = None,
+        form: Mapping[str, str] | None = None,
     ) -> Response:
         """The answer, whatever its status, with its body still to be read. Close it, or read it to its end.
 
-        `trusted`: the host was named in the settings, so it may be in a private network.
+        `trusted`: the host was named in the settings, so it may be in a private network. `form` is what a POST sends;
+        it may hold a token, so it goes nowhere but to the host that was named.
         """
         place = target(url)
         home = place.host
         sent = dict(headers or {})
         for _ in range(REDIRECTS_MAX + 1):
-            answer = self._ask(
-                place, sent, trusted, method, self.read_timeout if read_timeout is None else read_timeout
-            )
+            timeout = self.read_timeout if read_timeout is None else read_timeout
+            answer = self._ask(place, sent, trusted, method, timeout, form)
             where = answer.headers.get("location") if answer.status in (301, 302, 303, 307, 308) else None
             if where is None:
                 return answer
             answer.drain()
             before, place = place, target(urljoin(place.url, where))
+            if form is not None and (place.scheme, place.authority) != (before.scheme, before.authority):
+                raise Unusable(f"{home} leads elsewhere with what was meant for it alone.", code="redirect_refused")
             trusted = trusted and place.host == home
             if (place.host, place.port) != (before.host, before.port) or place.scheme < before.scheme:
                 sent = {name: value for name, value in sent.items() if name.lower() in HARMLESS}
@@ -98,6 +101,21 @@ class Http:
             body = answer.read(limit, within=within)
             return Document(answer.status, answer.headers, answer.url, _decoded(body, answer.headers, limit))
 
+    def post(
+        self,
+        url: str,
+        form: Mapping[str, str],
+        *,
+        limit: int = DOCUMENT_MAX,
+        trusted: bool = False,
+        within: float = 300.0,
+    ) -> Document:
+        """The answer to a form, whole. For questions only: one that was not answered may be asked again."""
+        with self.open(url, trusted=trusted, method="POST", form=form) as answer:
+            answer.check()
+            body = answer.read(limit, within=within)
+            return Document(answer.status, answer.headers, answer.url, _decoded(body, answer.headers, limit))
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -114,22 +132,30 @@ class Http:
         self.close()
 
     def _ask(
-        self, place: Target, headers: Mapping[str, str], trusted: bool, method: Method, timeout: float
+        self,
+        place: Target,
+        headers: Mapping[str, str],
+        trusted: bool,
+        method: Method,
+        timeout: float,
+        form: Mapping[str, str] | None,
     ) -> Response:
-        request = self._request(place, headers, method)
+        request = self._request(place, headers, method, form)
         key = (place.scheme, place.host, place.port, trusted)
         while True:
             wire = self._wire(key)
             try:
                 status, modern, found = wire.ask(request, timeout)
                 return Response(wire, partial(self._release, key), place, method, status, modern, found)
-            except Stale:  # nothing was answered, and neither GET nor HEAD does harm twice
+            except Stale:  # nothing was answered, and no question does harm twice
                 wire.close()
             except BaseException:
                 wire.close()
                 raise
 
-    def _request(self, place: Target, headers: Mapping[str, str], method: Method) -> bytes:
+    def _request(
+        self, place: Target, headers: Mapping[str, str], method: Method, form: Mapping[str, str] | None
+    ) -> bytes:
         lines = [f"{method} {place.path} HTTP/1.1", f"Host: {place.authority}"]
         given = set()
         for name, value in headers.items():
@@ -145,8 +171,11 @@ class Http:
             lines.append("Accept-Encoding: identity")
         if place.authorization and "authorization" not in given:
             lines.append(f"Authorization: {place.authorization}")
+        body = b"" if form is None else urlencode(form, errors="replace").encode()
+        if form is not None:
+            lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
         lines.append("\r\n")
-        return "\r\n".join(lines).encode("latin-1", "replace")
+        return "\r\n".join(lines).encode("latin-1", "replace") + body
 
     def _wire(self, key: Key) -> Wire:
         while True:

@@ -16,7 +16,7 @@ from dalsegno.sources.wire import Headers, Wire
 
 MIB = 1024 * 1024
 DOCUMENT_MAX = 32 * MIB
-Method = Literal["GET", "HEAD"]
+Method = Literal["GET", "HEAD", "POST"]
 
 
 class Response:
