@@ -111,10 +111,17 @@ def _hold(hold: HoldLine) -> Attention:
     return Attention(f"{hold.level}_held", level, target, says, hold.since, hold.until, (fix,), data)
 
 
+_OPEN = sa.select(breakers).where(breakers.c.state != CLOSED).order_by(breakers.c.name).limit(MOST)
+_ZERO = (
+    sa.select(limits.c.name, limits.c.updated_at, limits.c.updated_by)
+    .where(sa.or_(limits.c.concurrent == 0, limits.c.rate == 0))
+    .limit(MOST)
+)
+
+
 def _breakers(tx: Tx) -> list[Attention]:
-    query = sa.select(breakers).where(breakers.c.state != CLOSED).order_by(breakers.c.name).limit(MOST)
     found = []
-    for row in tx.rows(query):
+    for row in tx.rows(_OPEN):
         if not _lasts(row, tx.now):
             continue
         path = f"/api/breakers/{row['name']}"
@@ -137,15 +144,13 @@ def _lasts(row: sa.RowMapping, now: datetime) -> bool:
 
 
 def _limits(tx: Tx) -> list[Attention]:
-    nothing = sa.or_(limits.c.concurrent == 0, limits.c.rate == 0)
-    query = sa.select(limits.c.name, limits.c.updated_at, limits.c.updated_by).where(nothing).limit(MOST)
     return [
         Attention(
             "limit_zero", "warn", f"limit:{row['name']}", f"The limit of {row['name']} is 0: nothing begins.",
             row["updated_at"], None, (Fix("limit", "Change the limit", "PUT", f"/api/limits/{row['name']}"),),
             {"name": row["name"], "by": row["updated_by"]},
         )
-        for row in tx.rows(query)
+        for row in tx.rows(_ZERO)
     ]  # fmt: skip
 
 

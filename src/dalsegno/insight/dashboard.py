@@ -21,7 +21,7 @@ from dalsegno.insight.jobs import JobDetail, JobLine, job_detail, list_jobs
 from dalsegno.insight.pools import Pool, Verdict, pools_of, verdicts
 from dalsegno.insight.progress import JobProgress, progress_of
 from dalsegno.insight.walk import by_index
-from dalsegno.insight.workers import ProcessLine, TransferTotals, list_processes, transfer_totals
+from dalsegno.insight.workers import ProcessLine, TransferTotals, list_processes, totals_of
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import JOB_ACTIVE, JOB_FINISHED, ItemStatus, JobStatus, StageStatus
 from dalsegno.store.schema import error_groups, items, jobs, stages
@@ -115,7 +115,7 @@ def read_dashboard(tx: Tx, job_id: int | None = None, parts: Collection[Part] = 
         finished=[line for line in finished if line.job.id != shown][:RECENT],
         pools=pools_of(processes, services) if "pools" in parts else [],
         verdicts=verdicts(processes) if "pools" in parts else [],
-        transfer=transfer_totals(tx) if "pools" in parts else TransferTotals(0, 0.0),
+        transfer=totals_of(processes) if "pools" in parts else TransferTotals(0, 0.0),
         counters=_counters(tx, job) if "counters" in parts else Counters(0, False, 0, 0, 0),
         exceptions=_exceptions(tx) if "exceptions" in parts else [],
         processes=processes,
@@ -205,13 +205,16 @@ def _in_turn(lines: list[JobLine]) -> list[JobLine]:
 # --- numbers --------------------------------------------------------------------------------------
 
 
+_SOME_QUEUED = sa.select(jobs.c.id).where(sa.text("jobs.status = 'queued'")).limit(CAP + 1).subquery()
+_QUEUED = sa.select(sa.func.count()).select_from(_SOME_QUEUED)
+_UNDER_WAY = sa.select(
+    sa.func.sum(stages.c.pending + stages.c.claimed), sa.func.sum(stages.c.running), sa.func.sum(stages.c.failed)
+).where(sa.text("status IN ('running', 'pause_requested')"))
+
+
 def _counters(tx: Tx, job: ActiveJob | None) -> Counters:
-    some = sa.select(jobs.c.id).where(sa.text("jobs.status = 'queued'")).limit(CAP + 1)
-    queued = tx.conn.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar_one()
-    live = sa.select(
-        sa.func.sum(stages.c.pending + stages.c.claimed), sa.func.sum(stages.c.running), sa.func.sum(stages.c.failed)
-    ).where(sa.text("status IN ('running', 'pause_requested')"))
-    pending, running, failed = (int(number or 0) for number in tx.conn.execute(live).one())
+    queued = tx.conn.execute(_QUEUED).scalar_one()
+    pending, running, failed = (int(number or 0) for number in tx.conn.execute(_UNDER_WAY).one())
     if job is not None:
         failed += sum(stage.failed for stage in job.detail.stages if stage.status not in UNDER_WAY)
     return Counters(min(queued, CAP), queued > CAP, pending, running, failed)

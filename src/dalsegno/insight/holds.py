@@ -67,12 +67,18 @@ class HoldLine:
 
 _UNFINISHED = jobs.c.finished_at.is_(None)
 """A short index has them."""
-_PAUSED_JOBS = sa.select(jobs, jobs.c.id.label("job")).where(
-    _UNFINISHED, jobs.c.status.in_([JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED])
+_PAUSED_JOBS = (
+    sa.select(jobs, jobs.c.id.label("job"))
+    .where(_UNFINISHED, jobs.c.status.in_([JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED]))
+    .order_by(jobs.c.id)
 )
-_PAUSED_STAGES = sa.select(stages, stages.c.job_id.label("job")).where(
-    stages.c.job_id.in_(sa.select(jobs.c.id).where(_UNFINISHED)), stages.c.pause_reason.is_not(None)
+_PAUSED_STAGES = (
+    sa.select(stages, stages.c.job_id.label("job"))
+    .where(stages.c.job_id.in_(sa.select(jobs.c.id).where(_UNFINISHED)), stages.c.pause_reason.is_not(None))
+    .order_by(stages.c.id)
 )
+_ITS_PAUSE = _PAUSED_JOBS.where(jobs.c.id == sa.bindparam("its"))
+_ITS_STAGES = _PAUSED_STAGES.where(stages.c.job_id == sa.bindparam("its"))
 
 
 def list_holds(tx: Tx) -> list[HoldLine]:
@@ -89,8 +95,8 @@ def holds_of_job(tx: Tx, job: JobRecord, services: Collection[str]) -> list[Hold
     met = {("everything", None), ("lane", job.lane), *(("service", name) for name in services)}
     return [
         *(line for line in _held(tx) if (line.level, line.name) in met),
-        *_pauses(tx, "job", _PAUSED_JOBS.where(jobs.c.id == job.id)),
-        *_pauses(tx, "stage", _PAUSED_STAGES.where(stages.c.job_id == job.id)),
+        *_pauses(tx, "job", _ITS_PAUSE, its=job.id),
+        *_pauses(tx, "stage", _ITS_STAGES, its=job.id),
     ]
 
 
@@ -125,11 +131,11 @@ def _held(tx: Tx) -> list[HoldLine]:
     return found
 
 
-def _pauses(tx: Tx, level: Literal["job", "stage"], query: sa.Select[Any]) -> list[HoldLine]:
+def _pauses(tx: Tx, level: Literal["job", "stage"], query: sa.Select[Any], **about: int) -> list[HoldLine]:
     return [
         HoldLine(
             level, row.get("key"), row["job"], row["status"],
             row["pause_reason"], row["paused_by"], row["paused_at"], row["pause_until"],
         )
-        for row in tx.rows(query.order_by("id"))
+        for row in tx.rows(query, about)
     ]  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -82,11 +84,7 @@ def list_jobs(
     limit: int = 50,
 ) -> list[JobLine]:
     """A page of jobs, newest first; `before` is the last id of the page shown before it."""
-    query = _NAMED.order_by(jobs.c.id.desc()).limit(limit)
-    if status:
-        query = query.where(jobs.c.status.in_(sorted(status)))
-        if JOB_UNFINISHED.issuperset(status):
-            query = query.where(jobs.c.finished_at.is_(None))  # a short index has them
+    query = _newest(tuple(sorted(status)), limit)
     if lane is not None:
         query = query.where(jobs.c.lane == lane)
     if workflow is not None:
@@ -98,13 +96,29 @@ def list_jobs(
     return [JobLine(_job(row), row["_workflow"], row["_version"], counts[row["id"]]) for row in rows]
 
 
+@lru_cache(64)
+def _newest(status: tuple[str, ...], limit: int) -> sa.Select[Any]:
+    """Made once: to put it together takes longer than to run it."""
+    query = _NAMED.order_by(jobs.c.id.desc()).limit(limit)
+    if status:
+        query = query.where(jobs.c.status.in_(status))
+        if JOB_UNFINISHED.issuperset(status):
+            query = query.where(jobs.c.finished_at.is_(None))  # a short index has them
+    return query
+
+
+_JOB = _NAMED.where(jobs.c.id == sa.bindparam("job"))
+_LANE = sa.select(lanes).where(lanes.c.name == sa.bindparam("lane"))
+_STAGES = sa.select(stages).where(stages.c.job_id == sa.bindparam("job")).order_by(stages.c.seq)
+
+
 def job_detail(tx: Tx, job_id: int) -> JobDetail:
-    row = tx.row(_NAMED.where(jobs.c.id == job_id))
+    row = tx.row(_JOB, {"job": job_id})
     if row is None:
         raise NotFound(what="job", id=job_id)
-    lane = tx.row(sa.select(lanes).where(lanes.c.name == row["lane"]))
+    lane = tx.row(_LANE, {"lane": row["lane"]})
     assert lane is not None
-    rows = tx.rows(sa.select(stages).where(stages.c.job_id == job_id).order_by(stages.c.seq))
+    rows = tx.rows(_STAGES, {"job": job_id})
     job, found = _job(row), [StageRecord.model_validate(dict(stage)) for stage in rows]
     needed = {stage.service for stage in found if stage.status not in STAGE_FINISHED}
     in_the_way = [] if job.status in JOB_FINISHED else holds_of_job(tx, job, needed)
@@ -115,12 +129,17 @@ def _job(row: sa.RowMapping) -> JobRecord:
     return JobRecord.model_validate({key: value for key, value in row.items() if not key.startswith("_")})
 
 
+_COUNTED = tuple(map(str, ("total", *COUNTERS)))
+_COUNTS = (
+    sa.select(stages.c.job_id, *(sa.func.sum(stages.c[name]).label(name) for name in _COUNTED))
+    .where(stages.c.job_id.in_(sa.bindparam("jobs", expanding=True)))
+    .group_by(stages.c.job_id)
+)
+
+
 def _counts(tx: Tx, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-    names = ("total", *COUNTERS)
-    counts = {job_id: dict.fromkeys(map(str, names), 0) for job_id in job_ids}
+    counts = {job_id: dict.fromkeys(_COUNTED, 0) for job_id in job_ids}
     if job_ids:
-        sums = [sa.func.sum(stages.c[name]).label(str(name)) for name in names]
-        query = sa.select(stages.c.job_id, *sums).where(stages.c.job_id.in_(job_ids)).group_by(stages.c.job_id)
-        for row in tx.rows(query):
-            counts[row["job_id"]] = {str(name): int(row[str(name)]) for name in names}
+        for row in tx.rows(_COUNTS, {"jobs": list(job_ids)}):
+            counts[row["job_id"]] = {name: int(row[name]) for name in _COUNTED}
     return counts

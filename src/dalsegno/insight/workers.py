@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -19,12 +20,16 @@ class ProcessLine:
     workers: list[WorkerRecord]
 
 
+_WORKERS = sa.select(workers).order_by(workers.c.service, workers.c.id)
+_PROCESSES = sa.select(processes).order_by(processes.c.id)
+
+
 def list_processes(tx: Tx) -> list[ProcessLine]:
     now = tx.hot.database_now(tx)
     by_process: dict[int, list[WorkerRecord]] = {}
-    for row in tx.rows(sa.select(workers).order_by(workers.c.service, workers.c.id)):
+    for row in tx.rows(_WORKERS):
         by_process.setdefault(row["process_id"], []).append(WorkerRecord.model_validate(dict(row)))
-    found = [ProcessRecord.model_validate(dict(row)) for row in tx.rows(sa.select(processes).order_by(processes.c.id))]
+    found = [ProcessRecord.model_validate(dict(row)) for row in tx.rows(_PROCESSES)]
     return [ProcessLine(process, process.lease_until > now, by_process.get(process.id, [])) for process in found]
 
 
@@ -37,14 +42,14 @@ class TransferTotals:
 
 
 def transfer_totals(tx: Tx) -> TransferTotals:
+    return totals_of(list_processes(tx))
+
+
+def totals_of(lines: Iterable[ProcessLine]) -> TransferTotals:
     """Only those with a real speed count: who resolves, waits or has stalled moves nothing."""
-    moving = (
-        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(workers.c.speed), 0.0))
-        .join(processes, processes.c.id == workers.c.process_id)
-        .where(processes.c.lease_until > tx.hot.database_now(tx), workers.c.status == "busy", workers.c.speed > 0)
-    )
-    count, speed = tx.conn.execute(moving).one()
-    return TransferTotals(count, speed)
+    alive = [worker for line in lines if line.alive for worker in line.workers]
+    moving = [worker.speed for worker in alive if worker.status == "busy" and worker.speed]
+    return TransferTotals(len(moving), sum(moving))
 
 
 def list_nodes(tx: Tx) -> list[NodeRecord]:
