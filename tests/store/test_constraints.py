@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store, submit
-from dalsegno.catalog.schema import metadata
 from dalsegno.errors import InputInvalid
+from tests.everything import metadata
 from tests.helpers import keys, one_step, submitted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,6 +41,11 @@ GOOD: dict[str, dict[str, Any]] = {
     "object_storage_backends": {"kind": "s3", "url": "x", "created_at": NOW},
     "song_candidates": {"song_id": 1, "item_id": 1, "attempt": 0, "position": 0, "platform": "x", "verdict": "chosen",
                         "at": NOW},
+    "parse_requests": {"job_id": 1, "hash": "0" * 64, "body": {}, "created_at": NOW},
+    "contents": {"source": "x", "remote_id": "x", "created_at": NOW, "updated_at": NOW},
+    "seasons": {"content_id": 1, "number": 1},
+    "episodes": {"season_id": 1, "number": 1},
+    "variants": {"episode_id": 1},
 }  # fmt: skip
 
 BROKEN: dict[str, list[dict[str, Any]]] = {
@@ -49,6 +54,10 @@ BROKEN: dict[str, list[dict[str, Any]]] = {
     "ck_file_assets_sha256_is_hex": [{"sha256": "abc"}],
     "ck_object_storage_backends_kind_known": [{"kind": "tape"}],
     "ck_song_candidates_verdict_known": [{"verdict": "perhaps"}],
+    "ck_parse_requests_state_known": [{"state": "LOST"}],
+    "ck_parse_requests_hash_is_hex": [{"hash": "abc"}],
+    "ck_parse_requests_counts_not_negative": [{"hits": -1}, {"retry_count": -1}],
+    "ck_variants_decoded_has_link": [{"mp4_link": "http://x/a.mp4"}, {"decoded_at": NOW}],
     "ck_workflows_version_positive": [{"version": 0}],
     "ck_lanes_recovery_known": [{"recovery": "hope"}],
     "ck_lanes_max_active_positive": [{"max_active": 0}, {"max_active": -1}],

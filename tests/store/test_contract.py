@@ -15,11 +15,12 @@ from pydantic import BaseModel
 
 from dalsegno import Store, submit
 from dalsegno.catalog.records import RECORDS as OF_THE_CATALOG
-from dalsegno.catalog.schema import metadata
 from dalsegno.model.records import RECORDS as OF_THE_ENGINE
+from dalsegno.requests.records import RECORDS as OF_REQUESTS
+from tests.everything import metadata
 from tests.helpers import claim, command, every, keys, one_step, register, settle, submitted
 
-RECORDS = {**OF_THE_ENGINE, **OF_THE_CATALOG}
+RECORDS = {**OF_THE_ENGINE, **OF_THE_CATALOG, **OF_REQUESTS}
 FIELDS = [(table.name, column.name) for table in metadata.sorted_tables for column in table.columns]
 
 

@@ -12,10 +12,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from dalsegno import Store, open_store, service, submit
-from dalsegno.catalog.schema import metadata
 from dalsegno.errors import SchemaMissing, SchemaNewer
 from dalsegno.store.migrate import known_revisions, upgrade
 from dalsegno.store.open import parse_url
+from tests.everything import metadata
 from tests.helpers import every, items_of, job_of, keys, one_step, run_job, status_of
 
 REVISIONS = known_revisions()

@@ -1,0 +1,1 @@
+"""Parse requests: asked for once, searched, decoded, and read by cursor."""
