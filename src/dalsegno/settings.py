@@ -38,6 +38,8 @@ FROZEN = (
     "object_store", "s3_endpoint", "s3_region",
 )  # fmt: skip
 """Besides the library's root, what a job keeps for life."""
+OWN = frozenset({"console_password", "requests_api_key"})
+"""Secrets that others show to us, and no source's business."""
 Origin = Literal["default", "file", "environment", "option"]
 
 
@@ -147,6 +149,38 @@ class Settings(BaseSettings):
     """The key itself."""
     upload_bandwidth: Bytes = 0
     """The most bytes per second that all uploads take together, for example `2MB`; 0 is no limit."""
+    kodik_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    """Where parse requests are searched: an address with the Kodik API's `/search` and `/list` below it."""
+    kodik_token: SecretStr = SecretStr("")
+    """Its token."""
+    requests_active_max: PositiveInt = 8
+    """Parse requests worked on at once; the others wait."""
+    requests_search_workers: PositiveInt = 4
+    """Searches at once, on this machine."""
+    requests_decode_workers: PositiveInt = 4
+    """Variants decoded at once, on this machine."""
+    requests_max_retries: int = Field(default=3, ge=1, le=1000)
+    """How often a search or a variant may fail, or lose its worker in a row, before it has failed for good."""
+    requests_default_page_limit: PositiveInt = 50
+    """Requests on a page where `limit` is not given."""
+    requests_max_page_limit: PositiveInt = 200
+    """The most requests on a page, whatever `limit` says."""
+    requests_api_key: SecretStr = SecretStr("")
+    """What programs send as `X-API-KEY` to reach the API of parse requests; none is asked for where this is empty."""
+    requests_per_client_max: int = Field(default=0, ge=0)
+    """Unfinished requests that one `X-Created-By` may have; 0 is no limit."""
+    requests_decoders: Names = ()
+    """Decoders, in the order in which they are tried; every one that is configured unless said."""
+    external_decoders: Annotated[dict[str, str], NoDecode, BeforeValidator(_commands)] = Field(default_factory=dict)
+    """Decoders that are programs and speak JSON lines: `player=python3 decode.py; other=…`."""
+    requests_worker_poll_ms: PositiveInt = 2000
+    """Accepted, and not needed: workers are told of a new request instead of looking for one."""
+    requests_stale_recovery_ms: PositiveInt = 60_000
+    """Accepted, and not needed: what a dead process left is looked for several times in HEARTBEAT_TTL_SEC."""
+    requests_stale_after_ms: PositiveInt = 300_000
+    """Accepted, and not needed: a request is stale HEARTBEAT_TTL_SEC after its process died, and never before."""
+    requests_progress_flush_ms: PositiveInt = 1000
+    """Accepted, and not needed: phases are written at once, progress once a second at most."""
     console_host: str = "127.0.0.1"
     """Where the console listens."""
     console_port: int = Field(default=8765, ge=0, le=65535)
@@ -230,14 +264,15 @@ class Settings(BaseSettings):
             if kept is not None and MASK in str(kept):
                 values[name.upper()] = _unmasked(kept, live)
         for name, field in type(self).model_fields.items():
-            if field.annotation is SecretStr and name != "console_password":  # no source's business
+            if field.annotation is SecretStr and name not in OWN:
                 values[name.upper()] = getattr(self, name).get_secret_value()
         values |= {SOURCE + key.upper(): text for key, text in self.source_options.items()}
         return values
 
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be logged; the longest first, since one may begin like another."""
-        texts = [self.database_url, self.listen_database_url or "", self.otel_exporter_otlp_endpoint or ""]
+        urls = (self.database_url, self.listen_database_url, self.otel_exporter_otlp_endpoint, self.kodik_url)
+        texts = [url or "" for url in urls]
         found = {text for key, text in self.source_options.items() if not key.endswith(KNOWN_OPTIONS)}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)

@@ -108,7 +108,7 @@ def _values(document: Document) -> Iterator[Fault]:
 
 def _wrong(name: str, line: int | None, said: str, code: str, data: Mapping[str, Any] | None = None) -> Fault:
     key = key_of(name)
-    if name == PROGRAMS:  # what it says is part of a command, which may hold anything
+    if name in PROGRAMS:  # what it says is part of a command, which may hold anything
         said = "each program is written as name=command"
     said = said if said.endswith((".", "?")) else f"{said}."
     return Fault(line, name, said[0].lower() + said[1:], "" if key is None else _suggestion(key), code=code,
@@ -121,7 +121,7 @@ def _suggestion(key: Key) -> str:
             return f"Write one of: {', '.join(key.choices)}."
         case "secret":
             return "Write the whole value."
-        case "pairs" if key.name == PROGRAMS:
+        case "pairs" if key.name in PROGRAMS:
             return f"For example {key.example}; several with ; between."
         case "list" | "pairs":
             return f"For example {key.example}; several with commas between."

@@ -27,6 +27,12 @@ GROUPS = {
         "OBJECT_STORE", "S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY", "S3_SECRET_KEY", "UPLOAD_WORKERS",
         "UPLOAD_BANDWIDTH",
     ),
+    "requests": (
+        "KODIK_URL", "KODIK_TOKEN", "REQUESTS_DECODERS", "EXTERNAL_DECODERS", "REQUESTS_ACTIVE_MAX",
+        "REQUESTS_SEARCH_WORKERS", "REQUESTS_DECODE_WORKERS", "REQUESTS_MAX_RETRIES", "REQUESTS_API_KEY",
+        "REQUESTS_PER_CLIENT_MAX", "REQUESTS_DEFAULT_PAGE_LIMIT", "REQUESTS_MAX_PAGE_LIMIT", "REQUESTS_WORKER_POLL_MS",
+        "REQUESTS_STALE_RECOVERY_MS", "REQUESTS_STALE_AFTER_MS", "REQUESTS_PROGRESS_FLUSH_MS",
+    ),
     "console": ("CONSOLE_HOST", "CONSOLE_PORT", "CONSOLE_PASSWORD", "CONSOLE_HOSTS", "CONSOLE_READ_ONLY", "LANGUAGE"),
     "machine": ("NODE_NAME", "NODE_LABELS", "SERVICES"),
     "engine": ("BACKOFF_BASE_SEC", "BACKOFF_CAP_SEC", "HEARTBEAT_TTL_SEC", "DRAIN_SEC", "OTEL_EXPORTER_OTLP_ENDPOINT"),
@@ -34,7 +40,10 @@ GROUPS = {
     "other": (),
 }  # fmt: skip
 """Keys by what they are about, in the order of the form. A key that is in none is among `other`."""
-LIVE = frozenset({"LIBRARY_ROOT", "LANGUAGE", *(name.upper() for name in FROZEN)})
+LIVE = frozenset({
+    "LIBRARY_ROOT", "LANGUAGE", "REQUESTS_ACTIVE_MAX", "REQUESTS_MAX_RETRIES", "REQUESTS_PER_CLIENT_MAX",
+    "REQUESTS_DEFAULT_PAGE_LIMIT", "REQUESTS_MAX_PAGE_LIMIT", *(name.upper() for name in FROZEN),
+})  # fmt: skip
 """What counts from the next job or page on, besides what services sign in with. All else is read once, at the start."""
 READ_AT_START = frozenset({"CONSOLE_PASSWORD"})
 """Secrets that are not read anew."""
@@ -57,6 +66,9 @@ EXAMPLES = {
     "LISTEN_DATABASE_URL": "postgresql://user@host/name",
     "SOURCES": "subsonic,feed",
     "DOWNLOAD_SOURCES": "subsonic,folder",
+    "KODIK_URL": "https://api.example.org",
+    "REQUESTS_DECODERS": "direct,player",
+    "EXTERNAL_DECODERS": "player=python3 decode.py",
 }
 URL = re.compile(r"_URL$|_ENDPOINT$|^OBJECT_STORE$")
 SUSPECT = re.compile(r"PASS|PWD|SECRET|TOKEN|KEY|AUTH|CRED|SIGN|COOKIE", re.IGNORECASE)

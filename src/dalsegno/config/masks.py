@@ -18,7 +18,7 @@ from dalsegno.config.model import Fault
 from dalsegno.engine.logbridge import masked
 from dalsegno.settings import MASK, SECRET_QUERY, masked_url
 
-PROGRAMS = "EXTERNAL_SOURCES"
+PROGRAMS = ("EXTERNAL_SOURCES", "EXTERNAL_DECODERS")
 ASSIGNED = re.compile(r"(\s*#*\s*(?:export\s+)?'?([A-Za-z_]\w*)'?[^\S\r\n]*=[^\S\r\n]*)([^\r\n]*)")
 """Something like an entry in a comment or a broken line."""
 SIGNED_IN = re.compile(r"([\w+]+://[^\s:/@]*:)[^\s@]+@")
@@ -32,7 +32,7 @@ BETWEEN = re.compile(r",(?=\s*[\w+]+://|[^@,]*(?:,|$))")
 def mask_value(key: str, value: str) -> str:
     if not value or is_secret(key):
         return MASK if value else value
-    if key == PROGRAMS:
+    if key in PROGRAMS:
         return "; ".join(f"{name.strip()}={MASK}" if equals else MASK for name, equals, _ in _programs(value))
     if _many(key):
         return ",".join(_address(each) for each in BETWEEN.split(value))
@@ -183,7 +183,7 @@ def _back(key: str, value: str, known: Sequence[str], secrets: Sequence[str]) ->
         kept = mask_value(key, each)
         if value in (kept, masked(kept, secrets)):
             return each
-    if key == PROGRAMS:
+    if key in PROGRAMS:
         return _programs_back(value, known)
     return _list_back(value, known, secrets) if _many(key) else None
 

@@ -33,6 +33,7 @@ GROUPS = {
     "sources": N_("Sources"),
     "downloads": N_("Downloads"),
     "uploads": N_("Uploads"),
+    "requests": N_("Parse requests"),
     "console": N_("Console"),
     "machine": N_("This machine"),
     "engine": N_("Engine"),
