@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -31,7 +31,9 @@ class Fault(BaseModel):
 
 
 class Mistake(BaseModel):
-    """One thing that is wrong with a settings file."""
+    """One thing that is wrong with a settings file. Warnings do not keep it from being saved."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     line: int | None
     key: str | None

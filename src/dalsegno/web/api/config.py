@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -29,6 +29,7 @@ from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import Body as Asked
 from dalsegno.web.api.models import Text
 from dalsegno.web.api.parameters import Cursor, Limit, Number, place
+from dalsegno.web.problems import Mistake
 from dalsegno.web.room import Here, Who
 
 router = APIRouter(tags=["config"])
@@ -77,15 +78,6 @@ class Adoption(Asked):
 
 class Shape(BaseModel):
     model_config = ConfigDict(from_attributes=True)
-
-
-class Mistake(Shape):
-    line: int | None
-    key: str | None
-    reason: str
-    suggestion: str
-    level: Literal["error", "warning"]
-    """Warnings do not keep a text from being saved."""
 
 
 class Setting(Shape):
@@ -139,36 +131,6 @@ class Revisions(BaseModel):
     next_cursor: str | None
 
 
-class Change(Shape):
-    key: str
-    change: Literal["added", "removed", "changed"]
-    before: str | None
-    after: str | None
-    secret: bool
-    restart_needed: bool
-
-
-class Diff(Shape):
-    keys: list[Change]
-    unified: str
-
-
-class Kept(Shape):
-    revision_id: int | None
-    status: str
-    jobs: int
-
-
-class Impact(Shape):
-    revision_id: int | None
-    """What new jobs use."""
-    kept: list[Kept]
-    """Unfinished jobs, which keep what they were made with."""
-    restart_needed: list[str]
-    overridden: list[str]
-    says: list[str]
-
-
 class Config(Shape):
     file: str | None
     state: State
@@ -187,8 +149,8 @@ class Checked(Shape):
     valid: bool
     content: str
     errors: list[Mistake]
-    diff: Diff
-    impact: Impact
+    diff: model.Diff
+    impact: model.Impact
 
 
 class SavedConfig(Shape):
@@ -198,24 +160,14 @@ class SavedConfig(Shape):
     state: State
     version: str
     warnings: list[Mistake]
-    diff: Diff
-    impact: Impact
+    diff: model.Diff
+    impact: model.Impact
 
 
 class Compared(Shape):
     before: RevisionHead
     after: RevisionHead
-    diff: Diff
-
-
-class JobSetting(Shape):
-    key: str
-    snapshot: Any
-    override: Any
-    """What a resume has set since."""
-    current: Any
-    """What a job made now would get."""
-    differs: bool
+    diff: model.Diff
 
 
 class JobSettings(Shape):
@@ -224,7 +176,7 @@ class JobSettings(Shape):
     """The one the job was made with, where that is known."""
     current: RevisionHead | None
     differs: bool
-    keys: list[JobSetting]
+    keys: list[model.JobKey]
     overrides: dict[str, Any]
 
 
