@@ -8,10 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect
 
 from dalsegno import Store
 from dalsegno.settings import Settings
+from dalsegno.store.schema import items
 from dalsegno.web.app import create_app
 from dalsegno.web.server import ConsoleServer, bind
 from tests.helpers import wait_until
@@ -50,7 +52,7 @@ def test_a_page_follows_what_happens(page: Page, desk: Desk, songs: Songs) -> No
     expect(page.locator(LIVE)).to_be_visible()
     expect(page.locator("#active")).to_contain_text("Nothing has been run yet")
     job = desk.start()["id"]
-    expect(page.locator("#active h1")).to_contain_text(f"#{job}")
+    expect(page.locator("#active h2.title")).to_contain_text(f"#{job}")
     expect(page.locator("#active")).to_contain_text("2 running")
     songs.gate.set()
     expect(page.locator("#active")).to_contain_text("completed, with errors")
@@ -262,3 +264,23 @@ def test_no_page_is_wider_than_the_screen(chromium: Browser, desk: Desk, songs: 
 
 
 TABS = ("overview", "workflow", "items", "workers", "events", "logs", "config", "commands")
+
+
+def test_a_long_error_never_breaks_its_row_on_a_phone(page: Page, desk: Desk, songs: Songs) -> None:
+    """Its code is cut short, and whole where one points at it."""
+    songs.gate.set()
+    job = desk.start()["id"]
+    desk.until(job, "completed_with_errors")
+    long = "a_code_that_" + "goes_on_and_" * 8
+    worse = sa.update(items).where(items.c.error_code.is_not(None))
+    desk.store.write("long", lambda tx: tx.conn.execute(worse.values(error_code=long, error_message="x" * 400)))
+    page.set_viewport_size({"width": 360, "height": 780})
+    for path in ("/", f"/jobs/{job}?tab=items", "/songs?view=failed"):
+        page.goto(path)
+        chip = page.locator(".code").first
+        expect(chip).to_have_attribute("title", long)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        box = chip.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 360, path
+        assert chip.evaluate("chip => chip.scrollWidth > chip.clientWidth"), "it is cut short"
