@@ -165,3 +165,9 @@ def test_a_settings_page_says_in_chinese_what_is_wrong(
     assert "没有这个键" in review
     assert "LIBRARY_ROOT" in review
     assert "not known" not in review
+
+
+def test_a_filter_that_cannot_be_read_says_so_in_chinese(desk: Desk) -> None:
+    wrong = get(desk, "/songs?q=nothing:1", CHINESE).by_id("q-error").text
+    assert meaning(CHINESE_WORDS, "query_invalid") in wrong
+    assert get(desk, "/songs?q=nothing:1").by_id("q-error").text.startswith("Items have no")
