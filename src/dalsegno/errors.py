@@ -88,6 +88,30 @@ class TwinActive(DalSegnoError):
     status = 409
 
 
+# --- parse requests -----------------------------------------------------------------------------
+
+
+class RequestInvalid(DalSegnoError):
+    """{problem}"""
+
+    code = "request_invalid"
+    status = 400
+
+
+class ApiKeyNeeded(DalSegnoError):
+    """{problem} Send REQUESTS_API_KEY of the machine that runs this along: curl -H 'X-API-KEY: …'"""
+
+    code = "api_key_needed"
+    status = 401
+
+
+class TooManyRequests(DalSegnoError):
+    """{who} has {count:,} unfinished requests, which is the limit. Wait for some of them, and try again in {wait} s."""
+
+    code = "too_many_requests"
+    status = 429
+
+
 # --- the database -------------------------------------------------------------------------------
 
 

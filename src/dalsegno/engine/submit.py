@@ -38,7 +38,7 @@ class Submitted(NamedTuple):
 
 
 def submit(
-    target: Store | sa.Connection,
+    target: Store | Tx | sa.Connection,
     workflow: Workflow | str,
     *,
     items: Items | None = None,
@@ -54,7 +54,8 @@ def submit(
 ) -> Submitted:
     """Store a job to be run.
 
-    `target` is a Store, or a SQLAlchemy connection of your own: then the job exists if and only if you commit.
+    `target` is a Store, or a transaction or SQLAlchemy connection of your own: then the job exists if and only if
+    you commit.
     `items` are the first step's items (or a mapping of step to items): keys, `(key, params)` pairs or mappings with
     `key` and `params`. A step without items is planned by its service. `params` overlay every step's defaults.
     `revision` is that of the settings file which the `snapshot` was taken from, where it is known.
@@ -92,6 +93,8 @@ def submit(
 
     if isinstance(target, Store):
         return target.write("submit", work)
+    if isinstance(target, Tx):
+        return work(target)
     hot = hot_for(target)
     tx = Tx(target, hot, SystemClock().now())
     submitted = work(tx)

@@ -1,0 +1,172 @@
+"""Requests as clients see them: read from the job and its stages, which are the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import sqlalchemy as sa
+
+from dalsegno.errors import NotFound
+from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED, JobStatus
+from dalsegno.requests.schema import STATES, parse_requests, request_contents, request_counts
+from dalsegno.store.schema import jobs, leases, processes, stages
+
+if TYPE_CHECKING:
+    from dalsegno.requests.records import State
+    from dalsegno.store.store import Tx
+
+Phase = Literal["QUEUED", "SEARCHING", "DECODING", "DONE", "FAILED"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    id: int
+    hash: str
+    status: State
+    phase: Phase
+    decoded: int
+    """Variants with a link, of `total` that need decoding."""
+    total: int
+    failed: int
+    """Variants that could not be decoded."""
+    content_ids: list[int]
+    error: str | None
+    retry_count: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    heartbeat_at: datetime | None
+    """When whoever works on it was last known to live."""
+    body: dict[str, Any] = field(default_factory=dict)
+    created_by: str | None = None
+    hits: int = 0
+    """How often it was asked for while it was there already."""
+    job_status: str = JobStatus.QUEUED
+
+
+def one_request(tx: Tx, job_id: int) -> RequestView:
+    found = _views(tx, [job_id])
+    if not found:
+        raise NotFound(what="parse request", id=job_id)
+    return found[0]
+
+
+def list_requests(tx: Tx, *, state: str | None = None, limit: int = 50, offset: int = 0) -> list[RequestView]:
+    """Newest first."""
+    if not limit:
+        return []
+    query = _PAGE if state is None else _PAGE_OF_STATE
+    ids = tx.conn.execute(query, {"state": state, "limit": limit, "offset": offset}).scalars()
+    return _views(tx, list(ids))
+
+
+def count_requests(tx: Tx, *, state: str | None = None) -> int:
+    counts = counts_of(tx)
+    return sum(counts.values()) if state is None else counts[state]
+
+
+def counts_of(tx: Tx) -> dict[str, int]:
+    """Requests by state."""
+    row = tx.row(_COUNTS)
+    assert row is not None
+    return {state: int(row[state]) for state in STATES}
+
+
+_PAGE = (
+    sa.select(parse_requests.c.job_id)
+    .order_by(parse_requests.c.job_id.desc())
+    .limit(sa.bindparam("limit"))
+    .offset(sa.bindparam("offset"))
+)
+_PAGE_OF_STATE = _PAGE.where(parse_requests.c.state == sa.bindparam("state"))
+_COUNTS = sa.select(*(sa.func.sum(request_counts.c[state.lower()]).label(state) for state in STATES))
+_IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
+_REQUESTS = (
+    sa.select(
+        parse_requests,
+        *(jobs.c[name].label(f"job_{name}") for name in ("status", "error_message", "started_at", "finished_at")),
+        jobs.c.updated_at,
+    )
+    .join(jobs, jobs.c.id == parse_requests.c.job_id)
+    .where(parse_requests.c.job_id.in_(_IDS))
+    .order_by(parse_requests.c.job_id.desc())
+)
+_STAGES = sa.select(
+    stages.c.job_id, stages.c.id, stages.c.key, stages.c.status, stages.c.total, stages.c.succeeded,
+    stages.c.skipped, stages.c.failed, stages.c.last_error,
+).where(stages.c.job_id.in_(_IDS)).order_by(stages.c.id)  # fmt: skip
+_CONTENTS = (
+    sa.select(request_contents.c.job_id, request_contents.c.content_id)
+    .where(request_contents.c.job_id.in_(_IDS))
+    .order_by(request_contents.c.job_id, request_contents.c.position, request_contents.c.content_id)
+)
+# Live leases are few, so they are looked through.
+_HEARTBEATS = (
+    sa.select(leases.c.stage_id, sa.func.max(processes.c.heartbeat_at).label("at"))
+    .join(processes, processes.c.id == leases.c.process_id)
+    .where(leases.c.stage_id.in_(_IDS))
+    .group_by(leases.c.stage_id)
+)
+
+
+def _views(tx: Tx, ids: Sequence[int]) -> list[RequestView]:
+    if not ids:
+        return []
+    rows = tx.rows(_REQUESTS, {"ids": list(ids)})
+    by_job: dict[int, dict[str, sa.RowMapping]] = {row["job_id"]: {} for row in rows}
+    for stage in tx.rows(_STAGES, {"ids": list(ids)}):
+        if stage["job_id"] in by_job:
+            by_job[stage["job_id"]][stage["key"]] = stage
+    contents: dict[int, list[int]] = {}
+    for found in tx.rows(_CONTENTS, {"ids": list(ids)}):
+        contents.setdefault(found["job_id"], []).append(found["content_id"])
+    live = [stage["id"] for row in rows if row["state"] == "RUNNING" for stage in by_job[row["job_id"]].values()]
+    beats = {row["stage_id"]: row["at"] for row in tx.rows(_HEARTBEATS, {"ids": live})} if live else {}
+    return [_view(row, by_job[row["job_id"]], contents.get(row["job_id"], []), beats) for row in rows]
+
+
+def _view(
+    row: sa.RowMapping, steps: dict[str, sa.RowMapping], contents: list[int], beats: dict[int, datetime]
+) -> RequestView:
+    search, decode = steps["search"], steps["decode"]
+    alive = [beats[stage["id"]] for stage in (search, decode) if stage["id"] in beats]
+    return RequestView(
+        id=row["job_id"],
+        hash=row["hash"],
+        status=row["state"],
+        phase=_phase(row["state"], search["status"]),
+        decoded=decode["succeeded"] + decode["skipped"],
+        total=decode["total"],
+        failed=decode["failed"],
+        content_ids=contents,
+        error=_error(row, (search, decode)),
+        retry_count=row["retry_count"],
+        created_at=row["created_at"],
+        started_at=row["job_started_at"],
+        finished_at=row["job_finished_at"],
+        heartbeat_at=max([row["updated_at"], *alive]) if row["job_started_at"] else None,
+        body=row["body"],
+        created_by=row["created_by"],
+        hits=row["hits"],
+        job_status=row["job_status"],
+    )
+
+
+def _phase(state: State, search: str) -> Phase:
+    if state == "PENDING":
+        return "QUEUED"
+    if state == "RUNNING":
+        return "DECODING" if search in STAGE_FINISHED else "SEARCHING"
+    return state
+
+
+def _error(row: sa.RowMapping, steps: tuple[sa.RowMapping, ...]) -> str | None:
+    """Why it failed, or what was wrong with a part of it, once it is over."""
+    if row["job_status"] not in JOB_FINISHED:
+        return None
+    said = (stage["last_error"] for stage in steps if stage["failed"] and stage["last_error"])
+    found = next(said, None) or row["job_error_message"]
+    return "It was canceled." if found is None and row["job_status"] == JobStatus.CANCELED else found
