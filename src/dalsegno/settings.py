@@ -153,6 +153,11 @@ class Settings(BaseSettings):
     """Where parse requests are searched: an address with the Kodik API's `/search` and `/list` below it."""
     kodik_token: SecretStr = SecretStr("")
     """Its token."""
+    requests_sources: Names = ()
+    """Where parse requests are searched, in order; unless said, Kodik, plug-ins, and sources that can search."""
+    requests_link_ttl_sec: PositiveInt = 21_600
+    """Seconds for which a decoded link is taken to be good, where its decoder does not say; then it is decoded again
+    when its content is next asked for."""
     requests_active_max: PositiveInt = 8
     """Parse requests worked on at once; the others wait."""
     requests_search_workers: PositiveInt = 4

@@ -77,6 +77,7 @@ class VariantRecord(Record):
     expires_at: datetime | None
     error_code: str | None
     error_message: str | None
+    missing_at: datetime | None
 
 
 class RequestContentRecord(Record):

@@ -132,6 +132,8 @@ variants = sa.Table(
     sa.Column("expires_at", UtcTime),
     sa.Column("error_code", sa.Text),
     sa.Column("error_message", sa.Text),
+    # Since when its translation is offered without it; then nobody is shown it.
+    sa.Column("missing_at", UtcTime),
     sa.UniqueConstraint("episode_id", "translation_id"),
     sa.CheckConstraint("(mp4_link IS NULL) = (decoded_at IS NULL)", name="decoded_has_link"),
 )

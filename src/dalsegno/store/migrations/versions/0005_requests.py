@@ -101,6 +101,7 @@ def _tables() -> None:
         sa.Column("expires_at", UtcTime(), nullable=True),
         sa.Column("error_code", sa.Text(), nullable=True),
         sa.Column("error_message", sa.Text(), nullable=True),
+        sa.Column("missing_at", UtcTime(), nullable=True),
         sa.CheckConstraint("(mp4_link IS NULL) = (decoded_at IS NULL)", name=op.f("ck_variants_decoded_has_link")),
         sa.ForeignKeyConstraint(
             ["episode_id"], ["episodes.id"], name=op.f("fk_variants_episode_id"), ondelete="CASCADE"
