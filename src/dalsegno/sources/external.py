@@ -43,7 +43,7 @@ class External(Source):
         self._secrets = tuple(value for key, value in own.items() if key not in OURS and len(value) > 3)
         settings = {key: value for key, value in own.items() if key not in OURS}
         hello = {"protocol": PROTOCOL, "name": name, "settings": settings}
-        self._child = Child(name, command, env=_environment(), hello=hello, timeout=_seconds(own.get("TIMEOUT")))
+        self._child = Child(name, command, env=environment(), hello=hello, timeout=seconds(own.get("TIMEOUT")))
 
     def can(self, verb: Verb) -> bool:
         """What the child said; True for one that cannot be started, so that whoever asks it is told why."""
@@ -84,33 +84,37 @@ class External(Source):
             for form in answer:
                 yield read(form)
         except Answered as error:
-            raise self._told(error, method) from None
-
-    def _told(self, error: Answered, method: str) -> Exception:
-        message = f"{self.name}: {self._shown(str(error))[:500]}"
-        match error.code:
-            case "gone":
-                return Gone(message)
-            case "not_offered":
-                return NotOffered(f"{self.name} has no {method}.")
-            case code if code in STATUSES:
-                wait = error.retry_after
-                known = isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0
-                return ProviderError(
-                    STATUSES[code], headers={"retry-after": str(wait)} if known else {}, message=message
-                )
-            case "" | "failed":
-                return ProviderError(message=message)
-            case code:
-                return Unusable(message, code="unusable_answer" if code == "unusable" else code[:60])
+            raise told(self.name, error, method, self._secrets) from None
 
     def _shown(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return _without(self._secrets, text)
 
 
-def _environment() -> dict[str, str]:
+def told(name: str, error: Answered, method: str, secrets: tuple[str, ...]) -> Exception:
+    """What a child says went wrong, as what providers raise."""
+    message = f"{name}: {_without(secrets, str(error))[:500]}"
+    match error.code:
+        case "gone":
+            return Gone(message)
+        case "not_offered":
+            return NotOffered(f"{name} has no {method}.")
+        case code if code in STATUSES:
+            wait = error.retry_after
+            known = isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0
+            return ProviderError(STATUSES[code], headers={"retry-after": str(wait)} if known else {}, message=message)
+        case "" | "failed":
+            return ProviderError(message=message)
+        case code:
+            return Unusable(message, code="unusable_answer" if code == "unusable" else code[:60])
+
+
+def _without(secrets: tuple[str, ...], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def environment() -> dict[str, str]:
     """What this process has, without the secrets that are none of the child's business."""
     ours = {name.upper() for name, field in Settings.model_fields.items() if field.annotation is SecretStr}
     ours |= {"DATABASE_URL", "LISTEN_DATABASE_URL"}
@@ -118,7 +122,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in kept.items() if not name.upper().startswith("SOURCE_")}
 
 
-def _seconds(text: str | None) -> float:
+def seconds(text: str | None) -> float:
     try:
         seconds = float(text or TIMEOUT_SEC)
     except ValueError:

@@ -90,7 +90,7 @@ def media(form: Mapping[str, Any], hosts: Hosts, root: Path | None) -> Media:
         bitrate=_int(form, "bitrate"),
         lossless=lossless if isinstance(lossless, bool) else None,
         duration=_number(form, "duration"),
-        expires_at=_time(form.get("expires_at")),
+        expires_at=time_of(form.get("expires_at")),
         trusted=bool(url) and hosts.trust(url),
         secrets=(*secrets_of(url), *private, *(str(each) for each in hidden if each)),
         cover=media(cover, hosts, root) if isinstance(cover, dict) else None,
@@ -146,7 +146,7 @@ def _snapshot(form: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _time(value: Any) -> datetime | None:
+def time_of(value: Any) -> datetime | None:
     if value is None:
         return None
     try:

@@ -55,7 +55,7 @@ class Pages(Source):
             raise Gone(f'There is no pool "{pool.id}" of pages.')
         for id in self._pages:
             try:
-                with _Session() as session:
+                with Session() as session:
                     page = self._page(session, id)
             except (Gone, Unusable, ProviderError):  # told when this page itself is read
                 yield Playlist(id=id, name=id, kind="page", url=id)
@@ -72,13 +72,13 @@ class Pages(Source):
                 )
 
     def tracks(self, playlist: Playlist) -> Iterable[Track]:
-        with _Session() as session:  # open until the last entry: long lists are read as they are asked for
+        with Session() as session:  # open until the last entry: long lists are read as they are asked for
             for entry in self._entries(self._page(session, playlist.id), DEPTH):
                 yield _track(playlist.id, entry)
 
     def resolve(self, track: Track) -> Media:
         url, page, entry = (str(track.snapshot.get(key) or "") for key in ("url", "page", "entry"))
-        with _Session() as session:
+        with Session() as session:
             if url:
                 self._check(url)
                 info = session.extract(url)
@@ -90,7 +90,7 @@ class Pages(Source):
                 info = session.process(embedded)
         return self._media(track, info)
 
-    def _page(self, session: _Session, id: str) -> dict[str, Any]:
+    def _page(self, session: Session, id: str) -> dict[str, Any]:
         url = self._pages.get(id)
         if url is None:
             raise Gone(f"{id} is no longer among YTDLP_URLS.")
@@ -119,16 +119,8 @@ class Pages(Source):
                 yield entry
 
     def _check(self, url: str) -> None:
-        """Before yt-dlp goes there; names it resolves itself moments later are beyond our reach."""
-        if url in self._pages.values():
-            return
-        place = target(url)
-        try:
-            found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise ProviderError(message=f"{place.host} was not found: {error}.") from None
-        for *_, address in found:
-            addresses.check(str(address[0]), place.host, self._hosts.trust(url))
+        if url not in self._pages.values():
+            check_page(url, trusted=self._hosts.trust(url))
 
     def _media(self, track: Track, info: Mapping[str, Any]) -> Media:
         url = str(info.get("url") or "")
@@ -149,7 +141,7 @@ class Pages(Source):
             bitrate=_int(info.get("abr")),
             lossless=lossless(suffix),
             duration=info.get("duration") or track.duration,
-            expires_at=_expiry(url),
+            expires_at=expiry(url),
             trusted=self._hosts.trust(url),
             secrets=(*secrets_of(url), *hidden),
             cover=Media(url=cover, trusted=self._hosts.trust(cover))
@@ -158,18 +150,33 @@ class Pages(Source):
         )
 
 
-class _Session:
+def check_page(url: str, *, trusted: bool) -> None:
+    """Before yt-dlp goes there; names it resolves itself moments later are beyond our reach."""
+    place = target(url)
+    try:
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ProviderError(message=f"{place.host} was not found: {error}.") from None
+    for *_, address in found:
+        addresses.check(str(address[0]), place.host, trusted)
+
+
+class Session:
     """One YoutubeDL, whose words go to the log and whose errors become ours."""
 
-    def __enter__(self) -> _Session:
+    def __init__(self, wanted: str = FORMAT, whose: str = "source") -> None:
+        self._format, self._whose = wanted, whose
+
+    def __enter__(self) -> Session:
         try:
             module = import_module("yt_dlp")
         except ImportError:
-            raise InputInvalid(problem="The source ytdlp needs yt-dlp: pip install 'dalsegno[ytdlp]'.") from None
+            problem = f"The {self._whose} ytdlp needs yt-dlp: pip install 'dalsegno[ytdlp]'."
+            raise InputInvalid(problem=problem) from None
         options = {
             "quiet": True, "no_warnings": True, "noprogress": True, "logger": _Log(), "cachedir": False,
             "skip_download": True, "noplaylist": True, "extract_flat": "in_playlist", "lazy_playlist": True,
-            "format": FORMAT, "socket_timeout": 30,
+            "format": self._format, "socket_timeout": 30,
         }  # fmt: skip
         self._ydl = module.YoutubeDL(options)
         return self
@@ -284,7 +291,7 @@ def _is_cookie(part: str) -> bool:
     return bool(equals) and name.lower() not in ("domain", "path", "expires", "max-age", "samesite", "version")
 
 
-def _expiry(url: str) -> datetime | None:
+def expiry(url: str) -> datetime | None:
     for name, values in parse_qs(urlsplit(url).query).items():
         if name.lower() in ("expire", "expires", "e", "exp") and values[0].isdigit() and len(values[0]) == 10:
             return datetime.fromtimestamp(int(values[0]), UTC)

@@ -1,0 +1,1 @@
+"""Decoders: from the page that plays a variant to the file that is played."""

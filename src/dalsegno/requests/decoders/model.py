@@ -1,0 +1,45 @@
+"""What a decoder is, and what it speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What is to be decoded, and what is known of it."""
+
+    url: str
+    source: str = ""
+    title: str = ""
+    season: int = 0
+    episode: int = 0
+    translation_id: str = ""
+    translation_title: str = ""
+    quality: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    url: str
+    quality: str = ""
+    """What it has turned out to be; empty where the decoder cannot tell."""
+    expires_at: datetime | None = None
+
+
+class Decoder:
+    """Base of every decoder."""
+
+    name: str = ""
+
+    def can(self, link: Link) -> bool:
+        """Whether it is worth asking. Cheap: it looks at the address alone."""
+        return True
+
+    def decode(self, link: Link) -> Decoded:
+        """Raises Gone when there is nothing (any more), Unusable when this decoder can do nothing with it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of connections and child processes."""
