@@ -13,6 +13,7 @@ from dalsegno.web.console.words import Words
 
 MEANINGS = {
     # what the console and the engine refuse
+    "api_key_needed": (N_("A key is needed"), N_("Send the key of REQUESTS_API_KEY along.")),
     "command_refused": (N_("That cannot be done now"), N_("Look at its state and try again.")),
     "config_changed": (
         N_("The settings file has changed meanwhile"),
@@ -67,10 +68,12 @@ MEANINGS = {
         N_("This console only shows"),
         N_("To change something, start it without --read-only and without CONSOLE_READ_ONLY."),
     ),
+    "request_invalid": (N_("The request cannot be used as it is"), N_("Correct it and try again.")),
     "schema_missing": (N_("The database is of an older version"), N_("Run: dalsegno migrate")),
     "schema_newer": (N_("The database is of a newer version"), N_("Install the version that wrote it, or newer.")),
     "service_unknown": (N_("Nobody knows this service"), N_("Name the module that defines it in SERVICES.")),
     "setting_invalid": (N_("A setting is wrong"), N_("Correct it in the settings file.")),
+    "too_many_requests": (N_("Too many requests at once"), N_("Try again a little later.")),
     "twin_active": (N_("Another job does the same work"), N_("Wait for it, or cancel it first.")),
     "workflow_invalid": (N_("The workflow is not valid"), ""),
     "workflow_unknown": (N_("There is no such workflow"), ""),
@@ -136,6 +139,7 @@ MEANINGS = {
     "plan_failed": (N_("Its items could not be listed"), N_("Look at the details, mend it and resume.")),
     "rate_limited": (N_("The source wants fewer calls"), N_("It is tried again by itself.")),
     "redirect_loop": (N_("It leads from page to page without end"), ""),
+    "redirect_refused": (N_("It leads elsewhere with what was meant for it alone"), ""),
     "request_timeout": (N_("The store waited too long for the bytes"), N_("It is tried again by itself.")),
     "slow_down": (N_("The store wants fewer calls"), N_("It is tried again by itself.")),
     "song_gone": (N_("No source has this song any more"), ""),
