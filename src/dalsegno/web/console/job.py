@@ -30,6 +30,7 @@ from dalsegno.web.api.parameters import Number
 from dalsegno.web.console.frame import render, wanted, words_of
 from dalsegno.web.console.graph import laid_out, time_line
 from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.logs import LEVELS
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
 from dalsegno.web.console.words import Words
@@ -82,7 +83,8 @@ def job(
         values["config"] = job_config(here.store, here.config, job_id)
     return render(
         request, here, "job.html", page="jobs", live=_topics(job_id, tab), told=telling(words), tab=tab, tabs=TABS,
-        asked=asked, cursor=cursor, stakes=stakes(values["found"]), changeable=CHANGEABLE, **values,
+        asked=asked, cursor=cursor, stakes=stakes(values["found"]), changeable=CHANGEABLE, levels=LEVELS,
+        **values,
     )  # fmt: skip
 
 
