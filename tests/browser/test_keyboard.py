@@ -97,6 +97,7 @@ def test_paused_killed_retried_and_forced(nases: Callable[..., Nas], open_page: 
     press(page, "Escape")
     expect(page.locator("#drawer")).to_be_hidden()
     press(page, "p")
+    nas.until(job, "running")
     expect(page.locator("#flash")).to_contain_text(said("goes on from the mark"))
 
     wait_until(lambda: nas.items(f"job:{job} stage:download state:running"), "songs on their way again", timeout=90.0)
@@ -148,7 +149,7 @@ def test_a_full_disk(
     job = start(page, "full")
     nas.until(job, "paused")
     press_to(page, nas.url + "/", "g", "d")
-    banner = page.locator("#attention .attention").filter(has_text="disk")
+    banner = page.locator("#attention .attention").filter(has_text="The disk is full")
     expect(banner.first).to_be_visible()
     tab_to(page, f"#fix-{job}-LIBRARY_ROOT")
     page.keyboard.type(str(tmp_path / "roomy"))

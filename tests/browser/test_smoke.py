@@ -69,9 +69,11 @@ def test_paused_resumed_killed_and_gone_on_from_the_mark(
     tab.locator("#job-head button[data-key=p]").click()
     expect(tab.locator("#flash")).to_contain_text(said(f"Job {job} pauses"))
     expect(tab.locator("#job-head")).to_contain_text("draining")
-    expect(tab.locator("#job-head")).to_contain_text("paused")
+    nas.until(job, "paused")
+    expect(tab.locator("#job-head button.primary[data-key=p]")).to_be_visible()
     done = {item["key"] for item in nas.items(f"job:{job} stage:download state:succeeded")}
     tab.locator("#job-head button[data-key=p]").click()
+    nas.until(job, "running")
     expect(tab.locator("#flash")).to_contain_text(said("goes on from the mark"))
     wait_until(lambda: nas.items(f"job:{job} stage:download state:running"), "songs on their way again", timeout=90.0)
     nas.kill()
@@ -126,7 +128,7 @@ def test_a_full_disk_asks_for_another_folder(
     tab.goto("/")
     expect(tab.locator("#pill.on")).to_be_visible()
     job = nas.order("full")
-    banner = tab.locator("#attention .attention").filter(has_text="disk")
+    banner = tab.locator("#attention .attention").filter(has_text="The disk is full")
     expect(banner.first).to_be_visible()
     nas.until(job, "paused")
     done = {item["key"]: item for item in nas.items(f"job:{job} stage:download state:succeeded")}
