@@ -23,6 +23,8 @@ from dalsegno.errors import InputInvalid, ServiceUnknown, WorkflowUnknown
 from dalsegno.model.backoff import Backoff
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Workflow
+from dalsegno.requests.services import NAMES as REQUESTS
+from dalsegno.requests.services import request_services
 from dalsegno.store.store import Store
 
 BUILTIN = ("dalsegno.builtin.scale",)
@@ -33,11 +35,11 @@ class Toolbox:
     services: list[Service]
     workflows: dict[str, Workflow]
     catalog: bool = False
-    """Offers the catalog's services too, which need a store and its settings."""
+    """Offers the services of the catalog and of parse requests too, which need a store and its settings."""
 
     def names(self) -> list[str]:
         """The services there will be."""
-        return [*(service.name for service in self.services), *(CATALOG if self.catalog else ())]
+        return [*(service.name for service in self.services), *((*CATALOG, *REQUESTS) if self.catalog else ())]
 
     def workflow(self, store: Store, name: str) -> Workflow:
         """By name or title: one that a module or the catalog defines, else the newest that was stored."""
@@ -61,7 +63,10 @@ class Toolbox:
     def engine(self, store: Store, current: Current) -> Engine:
         settings = current.settings
         telemetry.start(settings)
-        services = [*self.services, *(catalog_services(store, settings, current.steady) if self.catalog else ())]
+        services = [*self.services]
+        if self.catalog:
+            services += catalog_services(store, settings, current.steady)
+            services += request_services(store, settings, current.steady)
         most = settings.resolve_workers_max
         options = EngineOptions(
             node=settings.node_name,

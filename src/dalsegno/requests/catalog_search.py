@@ -61,11 +61,16 @@ class CatalogDecoder(Decoder):
     def can(self, link: Link) -> bool:
         return link.url.startswith(f"{SCHEME}:")
 
+    def passage(self, permit: Permit, link: Link) -> AbstractContextManager[Any, None]:
+        return passage(permit, "source", self._source(link))
+
     def decode(self, link: Link) -> Decoded:
-        _, name, note = link.url.split(":", 2)
-        media = self._sources.get(name).resolve(forms.track(json.loads(note)))
+        media = self._source(link).resolve(forms.track(json.loads(link.url.split(":", 2)[2])))
         if media.url is None:
             raise Unusable("This is a file on the machine that found it; it has no address.", code="no_address")
         if media.trusted and not lasting(media.url):  # an operator's own server, whose addresses hold a login
             raise Unusable("Its address holds credentials, which are not given out.", code="holds_credentials")
         return Decoded(url=media.url, expires_at=media.expires_at)
+
+    def _source(self, link: Link) -> Source:
+        return self._sources.get(link.url.split(":", 2)[1])

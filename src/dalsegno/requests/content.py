@@ -1,70 +1,22 @@
 """Contents: what searches found and decoders made of it, kept up to date.
 
 Rows are compared one by one and only those that differ are written, so `updated_at` moves when, and only when, there
-is something new to see. Whoever changes contents takes the clock's row first and holds it to the commit: the times it
-gives out are unique and in the order of commits, and two writers never wait for each other in a circle.
+is something new to see (`content_clock.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from dalsegno.requests.schema import (
-    content_clock,
-    contents,
-    episodes,
-    request_contents,
-    seasons,
-    variants,
-)
+from dalsegno.requests.content_clock import Clock, of_these
+from dalsegno.requests.schema import contents, episodes, request_contents, seasons, variants
 from dalsegno.requests.upstream import Offer, Work
 
-SOME = 500
-"""Numbers in one question: SQLite takes a limited number of them."""
-TICK = timedelta(microseconds=1)
-Row = Mapping[str, Any]
-
-
-# --- the clock ----------------------------------------------------------------------------------
-
-
-class Clock:
-    """Gives out times that only grow. Made first of all, in the transaction that changes contents."""
-
-    def __init__(self, conn: sa.Connection, now: datetime) -> None:
-        self._conn, self._now = conn, now
-        row = conn.execute(sa.select(content_clock.c.last).where(content_clock.c.id == 1).with_for_update()).one()
-        self._last: datetime = row.last
-
-    def touch(self, content_ids: Iterable[int], ready: Iterable[int] = ()) -> None:
-        """These have changed; those in `ready` are shown from now on, if they were not before."""
-        fresh = self._not_yet(sorted(set(ready)))
-        changed = sorted(set(content_ids) | set(fresh))
-        if not changed:
-            return
-        rows = []
-        for number in changed:
-            self._last = max(self._now, self._last + TICK)
-            rows.append({"number": number, "at": self._last})
-        one = sa.update(contents).where(contents.c.id == sa.bindparam("number"))
-        self._conn.execute(one.values(updated_at=sa.bindparam("at")), rows)
-        if fresh:
-            shown = sa.update(contents).where(contents.c.id == sa.bindparam("number")).values(ready=True)
-            self._conn.execute(shown, [{"number": number} for number in fresh])
-        kept = sa.update(content_clock).where(content_clock.c.id == 1)
-        self._conn.execute(kept.values(last=self._last, ready=content_clock.c.ready + len(fresh)))
-
-    def _not_yet(self, content_ids: Sequence[int]) -> list[int]:
-        query = sa.select(contents.c.id).where(contents.c.ready.is_(False))
-        return [row.id for row in _in(self._conn, query, contents.c.id, content_ids)]
-
-
-def touch(conn: sa.Connection, content_ids: Iterable[int], now: datetime) -> None:
-    Clock(conn, now).touch(content_ids)
+Row = sa.RowMapping
 
 
 # --- what a search found ------------------------------------------------------------------------
@@ -99,7 +51,7 @@ def _keep_contents(
 ) -> dict[str, int]:
     query = sa.select(contents).where(contents.c.source == source)
     names = [work.id for work in works]
-    known = {row.remote_id: row._mapping for row in _in(conn, query, contents.c.remote_id, names)}
+    known = {row["remote_id"]: row for row in of_these(conn, query, contents.c.remote_id, names)}
     new, differing = [], []
     for work in works:
         told = {name: getattr(work, name) for name in _TOLD if getattr(work, name)}
@@ -111,8 +63,8 @@ def _keep_contents(
             differing.append((row["id"], different))
     if new:
         conn.execute(sa.insert(contents), new)
-        rows = _in(conn, query, contents.c.remote_id, [row["remote_id"] for row in new])
-        known |= {row.remote_id: row._mapping for row in rows}
+        rows = of_these(conn, query, contents.c.remote_id, [row["remote_id"] for row in new])
+        known |= {row["remote_id"]: row for row in rows}
         changed |= {known[row["remote_id"]]["id"] for row in new}
     for number, different in differing:
         conn.execute(sa.update(contents).where(contents.c.id == number).values(**different))
@@ -151,8 +103,8 @@ def _keep_level(
     parents = sorted({place[0] for place in wanted})
 
     def look() -> dict[tuple[int, int], Row]:
-        rows = _in(conn, sa.select(table), table.c[parent], parents)
-        return {(row._mapping[parent], row._mapping[own]): row._mapping for row in rows}
+        rows = of_these(conn, sa.select(table), table.c[parent], parents)
+        return {(row[parent], row[own]): row for row in rows}
 
     known = look()
     new = [{parent: place[0], own: place[1], **told} for place, (_, told) in wanted.items() if place not in known]
@@ -185,8 +137,8 @@ def _keep_variants(
         .join(episodes, episodes.c.id == variants.c.episode_id)
         .join(seasons, seasons.c.id == episodes.c.season_id)
     )
-    for row in _in(conn, query, seasons.c.content_id, sorted(works)):
-        known[row.episode_id, row.translation_id] = row._mapping
+    for each in of_these(conn, query, seasons.c.content_id, sorted(works)):
+        known[each["episode_id"], each["translation_id"]] = each
     new = []
     for place, (content, offer) in places.items():
         row = known.get(place)
@@ -206,10 +158,10 @@ def _keep_variants(
             changed.add(content)
     if new:
         conn.execute(sa.insert(variants), new)
-    gone = [row for place, row in known.items() if place not in places and _is_gone(row, works[row["content_id"]])]
-    for row in gone:
-        conn.execute(sa.update(variants).where(variants.c.id == row["id"]).values(missing_at=now))
-        changed.add(row["content_id"])
+    for place, old in known.items():
+        if place not in places and _is_gone(old, works[old["content_id"]]):
+            conn.execute(sa.update(variants).where(variants.c.id == old["id"]).values(missing_at=now))
+            changed.add(old["content_id"])
 
 
 def _is_gone(row: Row, work: Work) -> bool:
@@ -255,18 +207,18 @@ def keep_decoded(conn: sa.Connection, rows: list[Decode]) -> None:
         .join(episodes, episodes.c.id == variants.c.episode_id)
         .join(seasons, seasons.c.id == episodes.c.season_id)
     )
-    known = {row.id: row for row in _in(conn, query, variants.c.id, [row.variant_id for row in rows])}
+    known = {row["id"]: row for row in of_these(conn, query, variants.c.id, [row.variant_id for row in rows])}
     values = []
     changed, ready = set(), set()
     for row in rows:
         old = known.get(row.variant_id)
-        if old is None or old.link != row.link:
+        if old is None or old["link"] != row.link:
             continue
-        quality = row.quality or old.quality
+        quality = row.quality or old["quality"]
         values.append({**row._asdict(), "quality": quality})
-        ready.add(old.content_id)
-        if (old.mp4_link, old.quality) != (row.mp4_link, quality):
-            changed.add(old.content_id)
+        ready.add(old["content_id"])
+        if (old["mp4_link"], old["quality"]) != (row.mp4_link, quality):
+            changed.add(old["content_id"])
     if values:
         conn.execute(_DECODED, values)
     clock.touch(changed, ready)
@@ -286,18 +238,8 @@ _DECODED = (
 )
 
 
-def keep_error(conn: sa.Connection, variant_id: int, code: str, message: str) -> None:
+def keep_error(conn: sa.Connection, variant_id: int, code: str, message: str, now: datetime) -> None:
     """Why it could not be decoded this time. No reader of contents sees it, so no time moves."""
+    Clock(conn, now)  # in line with whoever writes variants
     one = sa.update(variants).where(variants.c.id == variant_id)
     conn.execute(one.values(error_code=code, error_message=message[:2000]))
-
-
-def _in(
-    conn: sa.Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], values: Sequence[Any]
-) -> list[sa.Row[Any]]:
-    """The rows whose column has one of these values, asked for in several questions where they are many."""
-    distinct = list(dict.fromkeys(values))
-    found: list[sa.Row[Any]] = []
-    for at in range(0, len(distinct), SOME):
-        found += conn.execute(query.where(column.in_(distinct[at : at + SOME])))
-    return found

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from dalsegno.catalog.passages import passage
+from dalsegno.sources.model import Source
+
+Permit = Callable[[str], AbstractContextManager[Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,5 +49,17 @@ class Decoder:
         """Raises Gone when there is nothing (any more), Unusable when this decoder can do nothing with it."""
         raise NotImplementedError
 
+    def passage(self, permit: Permit, link: Link) -> AbstractContextManager[Any, None]:
+        """Around one call. Limits are of all that one source offers (`decode:kodik`); who is in trouble is a matter of
+        each host it names."""
+        return passage(permit, "decode", _Offering(link.source), link.url)
+
     def close(self) -> None:
         """Let go of connections and child processes."""
+
+
+class _Offering(Source):
+    """Whoever named the link, as passages know providers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name

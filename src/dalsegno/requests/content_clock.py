@@ -1,0 +1,66 @@
+"""The clock of contents: when each last changed, in an order that readers can rely on.
+
+Whoever changes contents takes its row first and holds it to the commit. So the times it gives out are unique and in the
+order of commits, and two writers never wait for each other in a circle. Taken last, it would be held for less long,
+but two settles that meet in the rows of one content would then be a deadlock to be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from dalsegno.requests.schema import content_clock, contents
+
+SOME = 500
+"""Values in one question: SQLite takes a limited number of them."""
+TICK = timedelta(microseconds=1)
+
+
+class Clock:
+    """Gives out times that only grow. Made first of all, in the transaction that changes contents."""
+
+    def __init__(self, conn: sa.Connection, now: datetime) -> None:
+        self._conn, self._now = conn, now
+        row = conn.execute(sa.select(content_clock.c.last).where(content_clock.c.id == 1).with_for_update()).one()
+        self._last: datetime = row.last
+
+    def touch(self, content_ids: Iterable[int], ready: Iterable[int] = ()) -> None:
+        """These have changed; those in `ready` are shown from now on, if they were not before."""
+        fresh = self._not_yet(sorted(set(ready)))
+        changed = sorted(set(content_ids) | set(fresh))
+        if not changed:
+            return
+        rows = []
+        for number in changed:
+            self._last = max(self._now, self._last + TICK)
+            rows.append({"number": number, "at": self._last})
+        one = sa.update(contents).where(contents.c.id == sa.bindparam("number"))
+        self._conn.execute(one.values(updated_at=sa.bindparam("at")), rows)
+        if fresh:
+            shown = sa.update(contents).where(contents.c.id == sa.bindparam("number")).values(ready=True)
+            self._conn.execute(shown, [{"number": number} for number in fresh])
+        kept = sa.update(content_clock).where(content_clock.c.id == 1)
+        self._conn.execute(kept.values(last=self._last, ready=content_clock.c.ready + len(fresh)))
+
+    def _not_yet(self, content_ids: Sequence[int]) -> list[int]:
+        query = sa.select(contents.c.id).where(contents.c.ready.is_(False))
+        return [row["id"] for row in of_these(self._conn, query, contents.c.id, content_ids)]
+
+
+def touch(conn: sa.Connection, content_ids: Iterable[int], now: datetime) -> None:
+    Clock(conn, now).touch(content_ids)
+
+
+def of_these(
+    conn: sa.Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], values: Sequence[Any]
+) -> list[sa.RowMapping]:
+    """The rows whose column has one of these values, asked for in several questions where they are many."""
+    distinct = list(dict.fromkeys(values))
+    found: list[sa.RowMapping] = []
+    for at in range(0, len(distinct), SOME):
+        found += conn.execute(query.where(column.in_(distinct[at : at + SOME]))).mappings()
+    return found
