@@ -13,6 +13,8 @@ from dalsegno.requests.schema import parse_requests
 from dalsegno.requests.workflow import ITEM, PARSE, prepare_lane, set_tries
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from dalsegno.requests.body import ParseBody
     from dalsegno.settings import Settings
     from dalsegno.store.store import Store, Tx
@@ -26,6 +28,7 @@ PATIENCE = 15
 @dataclass(frozen=True, slots=True)
 class Asked:
     id: int
+    at: datetime
     created: bool
     """False: the same was asked for before, and is not finished yet."""
 
@@ -57,10 +60,10 @@ def ask(
             if created:
                 _keep(tx, job_id, digest, body, created_by)
                 set_tries(tx, job_id, settings.requests_max_retries)
-                return Asked(job_id, True)
+                return Asked(job_id, tx.now, True)
             twin = job_id
         tx.conn.execute(_HIT, {"job": twin})
-        return Asked(twin, False)
+        return Asked(twin, tx.now, False)
 
     return store.write("ask", work)
 

@@ -15,6 +15,7 @@ from dalsegno.requests.schema import STATES, parse_requests, request_contents, r
 from dalsegno.store.schema import jobs, leases, processes, stages
 
 if TYPE_CHECKING:
+    from dalsegno.requests.body import ParseBody
     from dalsegno.requests.records import State
     from dalsegno.store.store import Tx
 
@@ -45,6 +46,15 @@ class RequestView:
     hits: int = 0
     """How often it was asked for while it was there already."""
     job_status: str = JobStatus.QUEUED
+
+
+def new_request(job_id: int, body: ParseBody, created_by: str | None, now: datetime) -> RequestView:
+    """As it is the moment it was submitted."""
+    return RequestView(
+        id=job_id, hash=body.hash, status="PENDING", phase="QUEUED", decoded=0, total=0, failed=0, content_ids=[],
+        error=None, retry_count=0, created_at=now, started_at=None, finished_at=None, heartbeat_at=None,
+        body=body.stored(), created_by=created_by,
+    )  # fmt: skip
 
 
 def one_request(tx: Tx, job_id: int) -> RequestView:

@@ -51,7 +51,7 @@ def create_app(
     read_only = read_only or settings.console_read_only
     begin(store, current)
     app.state.room = Room(store, current, read_only)
-    app.state.door = Door(store, settings)
+    app.state.door = Door(store, current)
     app.state.live = Live(store, secrets, current.file)
     app.state.moments = Moments(app.state.live)
     if (told := telemetry.start(settings)) is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import cookie_parser
 
-from dalsegno.errors import LoginFailed, LoginNeeded
+from dalsegno.errors import ApiKeyNeeded, LoginFailed, LoginNeeded
 from dalsegno.web.password import Password
 from dalsegno.web.sessions import Session, Sessions
 from dalsegno.web.throttle import Throttle
@@ -21,7 +21,7 @@ from dalsegno.web.throttle import Throttle
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
-    from dalsegno.settings import Settings
+    from dalsegno.config.current import Current
     from dalsegno.store.store import Store
 
 PROVEN = 64
@@ -36,13 +36,15 @@ class Caller:
 
 
 class Door:
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, current: Current) -> None:
+        settings = current.settings
         said = settings.console_password.get_secret_value()
         self.locked = bool(said)
         """There is a password, and everybody needs it: behind a proxy even strangers come from loopback."""
         self.sessions = Sessions(store, said)
         self._throttle = Throttle(store.clock.monotonic)
         self._password = Password(said) if said else None
+        self._current = current
         self._secret = secrets.token_bytes(32)
         self._proven: OrderedDict[bytes, None] = OrderedDict()
 
@@ -53,6 +55,20 @@ class Door:
         if self.sessions.fresh:
             return self._shown(headers, address, may_wait=False)
         return None
+
+    def key_shown(self, headers: Headers) -> bool:
+        """Whether somebody showed the key to the API of parse requests. Raises where it is needed, or is wrong."""
+        key = self._current.steady().requests_api_key.get_secret_value()
+        given = headers.get("x-api-key")
+        if not key:
+            return False
+        if given is not None:
+            if not hmac.compare_digest(given.encode("latin-1"), key.encode("utf-8")):
+                raise ApiKeyNeeded(problem="This is not the API key.")
+            return True
+        if not self.locked:
+            raise ApiKeyNeeded(problem="This needs an API key.")
+        return False
 
     def ask(self, headers: Headers, address: str) -> Caller:
         """The same, where it may take a moment."""

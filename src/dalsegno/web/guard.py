@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dalsegno.errors import DalSegnoError, HostRefused, LoginNeeded, PayloadTooLarge, ReadOnly
 from dalsegno.web.door import Door
 from dalsegno.web.origins import Origins
-from dalsegno.web.problems import UNEXPECTED, Page, problem, problem_of
+from dalsegno.web.problems import FIRST, UNEXPECTED, Page, problem, problem_of
 
 logger = logging.getLogger("dalsegno.web")
 
@@ -107,6 +107,8 @@ class Guard:
         state = scope.setdefault("state", {})
         state.update(who=f"{_kind(scope)}@{address}", signed_in=False)
         if scope["path"] in OPEN or scope["path"].startswith("/static/"):
+            return
+        if scope["path"].startswith(FIRST) and self._door.key_shown(headers):
             return
         caller = self._door.caller(headers, address)
         if caller is None:

@@ -13,10 +13,12 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from dalsegno.errors import DalSegnoError
+from dalsegno.errors import DalSegnoError, RequestInvalid
 from dalsegno.web.answers import json_answers
 
 MEDIA_TYPE = "application/problem+json"
+FIRST = "/api/v1/"
+"""The API of parse requests, whose contract says 400 to whatever is wrong with a request."""
 UNEXPECTED = "Something unexpected went wrong. Nothing that was finished is lost; the log says more."
 
 Page = Callable[[Request, int, str, str], Response | None]
@@ -51,6 +53,8 @@ class Problem(BaseModel):
     detail: str
     code: str
     errors: list[Fault | Mistake] = []
+    twin: int | None = None
+    """The active job or request that does the same, where one is in the way."""
 
 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
@@ -61,7 +65,13 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 
 
 def problem(
-    status: int, code: str, detail: str, secrets: Sequence[str], errors: Sequence[Fault | Mistake] = (), wait: int = 2
+    status: int,
+    code: str,
+    detail: str,
+    secrets: Sequence[str],
+    errors: Sequence[Fault | Mistake] = (),
+    wait: int = 2,
+    twin: int | None = None,
 ) -> JSONResponse:
     body = Problem(
         type=f"urn:dalsegno:error:{code}",
@@ -70,6 +80,7 @@ def problem(
         detail=detail,
         code=code,
         errors=list(errors),
+        twin=twin,
     )
     headers = None
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
@@ -84,7 +95,8 @@ def problem(
 
 def problem_of(error: DalSegnoError, secrets: Sequence[str]) -> JSONResponse:
     mistakes = [Mistake(**each) for each in error.details.get("errors", ())]
-    return problem(error.status, error.code, str(error), secrets, mistakes, wait=error.details.get("wait", 2))
+    wait, twin = error.details.get("wait", 2), error.details.get("twin")
+    return problem(error.status, error.code, str(error), secrets, mistakes, wait=wait, twin=twin)
 
 
 def answer_with_problems(app: FastAPI, secrets: Sequence[str], page: Page) -> None:
@@ -98,6 +110,8 @@ def answer_with_problems(app: FastAPI, secrets: Sequence[str], page: Page) -> No
         assert isinstance(error, RequestValidationError)
         faults = [Fault(where=".".join(map(str, each["loc"])), detail=_sentence(each)) for each in error.errors()]
         found = (422, "input_invalid", faults[0].detail)
+        if request.url.path.startswith(FIRST):
+            found = (400, RequestInvalid.code, faults[0].detail)
         return page(request, *found) or problem(*found, secrets, faults)
 
     async def http(request: Request, error: Exception) -> Response:

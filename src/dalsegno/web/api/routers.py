@@ -16,6 +16,7 @@ from dalsegno.web.api import (
     items,
     jobs,
     journal,
+    parse,
     plan,
     playlists,
     search,
@@ -34,6 +35,7 @@ ROUTERS = [
         bulk,
         exceptions,
         playlists,
+        parse,
         workers,
         events,  # before the journal: /events/stream is not an event
         journal,
