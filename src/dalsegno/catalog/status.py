@@ -110,7 +110,7 @@ def list_playlists(
     after: int | None = None,
     limit: int = 50,
 ) -> Page[PlaylistLine]:
-    """A page of playlists by name, in one query; `after` is the last id of the page shown before it.
+    """A page of playlists by name; `after` is the last id of the page shown before it.
 
     With `upload_backend_id`, songs must also be in that store before their playlist is complete.
     """
@@ -190,22 +190,21 @@ def _having(status: PlaylistStatus, backend_id: int | None) -> list[Condition]:
 
 
 def _lines(tx: Tx, wanted: Sequence[Condition], backend_id: int | None, limit: int) -> list[PlaylistLine]:
-    return _grouped(tx.rows(_query(wanted, backend_id, limit)), backend_id)
-
-
-@cache
-def _of_these(backend_id: int | None) -> sa.Select[Any]:
-    """Made once: to put it together and to recognise it takes longer than to run it."""
-    return _query([playlists.c.id.in_(sa.bindparam("playlist_ids", expanding=True))], backend_id, None)
+    page = sa.select(playlists.c.id).where(*wanted).order_by(playlists.c.name, playlists.c.id).limit(limit)
+    return lines_of(tx, list(tx.conn.execute(page).scalars()), backend_id)
 
 
 def _grouped(rows: Sequence[sa.RowMapping], backend_id: int | None) -> list[PlaylistLine]:
     return [_line(list(some), backend_id is not None) for _, some in groupby(rows, key=lambda row: row["id"])]
 
 
-def _query(wanted: Sequence[Condition], backend_id: int | None, limit: int | None) -> sa.Select[Any]:
-    """Everything about a page of playlists; a row for each pool a playlist is in."""
-    page = sa.select(playlists).where(*wanted).order_by(playlists.c.name, playlists.c.id).limit(limit).cte("page")
+@cache
+def _of_these(backend_id: int | None) -> sa.Select[Any]:
+    """Everything about some playlists; a row for each pool a playlist is in.
+
+    Made once: to put it together and to recognise it takes longer than to run it.
+    """
+    page = sa.select(playlists).where(playlists.c.id.in_(sa.bindparam("playlist_ids", expanding=True))).cte("page")
     members = standing.members(page, backend_id)
     failures = standing.failures(members)
     failed_sync = sa.select(page.c.id.label("playlist_id"), standing.failed_sync(page).label("item_id")).cte("syncs")
