@@ -158,19 +158,13 @@ def _keep_variants(
             changed.add(content)
     if new:
         conn.execute(sa.insert(variants), new)
+    told_of = {(number, offer.translation_id) for number, work in works.items() if work.whole for offer in work.offers}
     for place, old in known.items():
-        if place not in places and _is_gone(old, works[old["content_id"]]):
+        # Its translation was told of, whole, and it was not among it. Of others nothing is known.
+        gone = place not in places and (old["content_id"], old["translation_id"]) in told_of
+        if gone and old["missing_at"] is None:
             conn.execute(sa.update(variants).where(variants.c.id == old["id"]).values(missing_at=now))
             changed.add(old["content_id"])
-
-
-def _is_gone(row: Row, work: Work) -> bool:
-    """Its translation was told of, whole, and it was not among it. Of others nothing is known."""
-    return row["missing_at"] is None and work.whole and row["translation_id"] in _translations(work)
-
-
-def _translations(work: Work) -> set[str]:
-    return {offer.translation_id for offer in work.offers}
 
 
 def _link(conn: sa.Connection, job_id: int, content_ids: Sequence[int]) -> None:

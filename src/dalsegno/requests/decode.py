@@ -105,7 +105,12 @@ class Decode:
         """The decoders in their order, until one knows. An error that may pass outweighs those that will not."""
         doing = f"decoding {link.title} {link.season}x{link.episode}".strip()
         troubles: list[Outcome] = []
-        for decoder in self._room.decoders.of(link):
+        try:
+            decoders = self._room.decoders.of(link)
+        except Exception as error:
+            troubles.append(trouble(error, doing))
+            decoders = []
+        for decoder in decoders:
             try:
                 with decoder.passage(self._room.permit(item), link):
                     return decoder.name, decoder.decode(link)
