@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dalsegno.catalog")
 
 AGE = timedelta(seconds=15)
+SHARE = 500
+"""How many times as long as counting takes the numbers are good for; `AGE` at least."""
 SAMPLE = 5000
 """Files from which growth is told: the newest ones."""
 WINDOW = timedelta(days=7)
@@ -79,26 +82,33 @@ class _Counted:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: tuple[CatalogNumbers, Growth | None] | None = None
+        self._good_for = AGE
         self._counting = False
 
     def get(self, store: Store) -> tuple[CatalogNumbers, Growth | None]:
         with self._lock:
             if self._known is None:
-                self._known = store.read(_all)
-            elif not self._counting and store.clock.now() - self._known[0].counted_at > AGE:
+                self._known = self._read(store)
+            elif not self._counting and store.clock.now() - self._known[0].counted_at > self._good_for:
                 self._counting = True
                 threading.Thread(target=self._count, args=(store,), name="dalsegno-count", daemon=True).start()
             return self._known
 
     def _count(self, store: Store) -> None:
         try:
-            found = store.read(_all)
+            found = self._read(store)
             with self._lock:
                 self._known = found
         except Exception:  # the database may be away: the old numbers stay, and say how old they are
             logger.debug("the catalog could not be counted", exc_info=True)
         finally:
             self._counting = False
+
+    def _read(self, store: Store) -> tuple[CatalogNumbers, Growth | None]:
+        began = time.monotonic()
+        found = store.read(_all)
+        self._good_for = max(AGE, timedelta(seconds=SHARE * (time.monotonic() - began)))
+        return found
 
 
 _COUNTED: WeakKeyDictionary[Store, _Counted] = WeakKeyDictionary()
@@ -132,10 +142,11 @@ def count(tx: Tx) -> CatalogNumbers:
 
     stores = sa.select(object_storage_backends.c.id).where(object_storage_backends.c.kind != "library")
     there = (file_locations.c.backend_id.in_(stores), file_locations.c.missing_at.is_(None))
+    tunes, downloaded = tx.conn.execute(sa.select(sa.func.count(songs.c.id), sa.func.count(songs.c.asset_id))).one()
     return CatalogNumbers(
         number(sa.select(sa.func.count(playlists.c.id))),
-        number(sa.select(sa.func.count(songs.c.id))),
-        number(sa.select(sa.func.count(songs.c.asset_id))),
+        tunes,
+        downloaded,
         number(sa.select(sa.func.count(file_locations.c.id)).where(*there)) if tx.rows(stores.limit(1)) else 0,
         tx.now,
     )
