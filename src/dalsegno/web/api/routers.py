@@ -11,6 +11,7 @@ from dalsegno.web.api import (
     events,
     exceptions,
     explain,
+    export,
     flow,
     holds,
     items,
@@ -36,6 +37,7 @@ ROUTERS = [
         exceptions,
         playlists,
         parse,
+        export,
         workers,
         events,  # before the journal: /events/stream is not an event
         journal,
