@@ -58,7 +58,7 @@ def new_request(job_id: int, body: ParseBody, created_by: str | None, now: datet
 
 
 def one_request(tx: Tx, job_id: int) -> RequestView:
-    found = _views(tx, [job_id])
+    found = views_of(tx, [job_id])
     if not found:
         raise NotFound(what="parse request", id=job_id)
     return found[0]
@@ -70,7 +70,7 @@ def list_requests(tx: Tx, *, state: str | None = None, limit: int = 50, offset: 
         return []
     query = _PAGE if state is None else _PAGE_OF_STATE
     ids = tx.conn.execute(query, {"state": state, "limit": limit, "offset": offset}).scalars()
-    return _views(tx, list(ids))
+    return views_of(tx, list(ids))
 
 
 def count_requests(tx: Tx, *, state: str | None = None) -> int:
@@ -122,7 +122,8 @@ _HEARTBEATS = (
 )
 
 
-def _views(tx: Tx, ids: Sequence[int]) -> list[RequestView]:
+def views_of(tx: Tx, ids: Sequence[int]) -> list[RequestView]:
+    """Those of these that there are, newest first."""
     if not ids:
         return []
     rows = tx.rows(_REQUESTS, {"ids": list(ids)})
