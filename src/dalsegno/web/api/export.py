@@ -168,7 +168,7 @@ def export_ready(
 def export_content(here: Here, content_id: Number, variants: Variants = "decoded") -> Response:
     """One content, as it is now, ready or not."""
     found = here.store.read(lambda tx: one_content(tx, content_id, every=variants == "all"))
-    return _answer(here, _content(found))
+    return _answer(here, content_json(found))
 
 
 # --- in the words of the models above, without their machinery: a page has thousands of variants ----------------------
@@ -180,13 +180,13 @@ def _answer(here: Room, content: dict[str, Any]) -> Response:
 
 def _ready(found: Ready) -> dict[str, Any]:
     return {
-        "content": [_content(each) for each in found.contents],
+        "content": [content_json(each) for each in found.contents],
         "nextCursor": str(found.next),
         "hasMore": found.more,
     }
 
 
-def _content(content: Content) -> dict[str, Any]:
+def content_json(content: Content) -> dict[str, Any]:
     return {
         "id": content.id,
         "type": content.type,
