@@ -188,7 +188,7 @@ def _draining(detail: JobDetail, processes: list[ProcessLine]) -> Draining | Non
     if detail.job.status != JobStatus.PAUSE_REQUESTED:
         return None
     draining = [stage for stage in detail.stages if stage.status == StageStatus.PAUSE_REQUESTED]
-    left = sum(stage.claimed + stage.running for stage in draining)
+    left = sum(stage.running for stage in draining)  # what is only claimed goes back in line
     services = {stage.service for stage in draining}
     workers = sum(worker.service in services for line in processes if line.alive for worker in line.workers)
     return Draining(left, max(left, workers))
