@@ -112,6 +112,34 @@ class TooManyRequests(DalSegnoError):
     status = 429
 
 
+class ParseFailed(DalSegnoError):
+    """Parse request {id} {problem}"""
+
+    code = "parse_failed"
+    status = 502
+
+
+class UpstreamUnknown(DalSegnoError):
+    """There is no search source "{name}" that can be listed here.{hint}"""
+
+    code = "upstream_unknown"
+    status = 404
+
+
+class UpstreamBusy(DalSegnoError):
+    """{name} is not asked now: {reason}. Try again in {wait} s."""
+
+    code = "upstream_busy"
+    status = 503
+
+
+class UpstreamFailed(DalSegnoError):
+    """{name} could not be asked: {problem}"""
+
+    code = "upstream_failed"
+    status = 502
+
+
 # --- the database -------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PAGE = "100"
 WITHIN = 60.0
 PARAMS_MAX = 50
+NOT_PASSED = frozenset({"next_page", "prev_page", "token"})
 
 
 class Kodik(SearchSource):
@@ -54,7 +55,7 @@ class Kodik(SearchSource):
     def listing(self, params: Mapping[str, str]) -> Listed:
         reader = Reader()
         page = params.get("next_page") or params.get("prev_page")
-        asked = {name: value for name, value in params.items() if name not in ("next_page", "prev_page", "token")}
+        asked = {name: value for name, value in params.items() if name.lower() not in NOT_PASSED}
         answer = self._ask("list", {**asked, **_pairs(page)}, reader)
         results = answer.get("results")
         if not isinstance(results, list):

@@ -10,6 +10,7 @@ from fastapi.staticfiles import StaticFiles
 from dalsegno import telemetry
 from dalsegno.config.current import Current
 from dalsegno.config.save import begin
+from dalsegno.requests.room import Room as ParseTools
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 from dalsegno.version import VERSION
@@ -54,6 +55,7 @@ def create_app(
     app.state.door = Door(store, current)
     app.state.live = Live(store, secrets, current.file)
     app.state.moments = Moments(app.state.live)
+    app.state.parse_tools = ParseTools(store, settings, lambda: current.settings)
     if (told := telemetry.start(settings)) is not None:
         app.add_middleware(telemetry.Traced, telemetry=told)
     origins = Origins(host or settings.console_host, settings.console_hosts)

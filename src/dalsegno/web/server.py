@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from dalsegno.errors import SettingInvalid
+from dalsegno.requests.room import Room as ParseTools
 from dalsegno.web.live import Live
 from dalsegno.web.origins import is_loopback
 
@@ -61,6 +62,7 @@ class ConsoleServer:
 
     def __init__(self, app: FastAPI, listening: socket.socket) -> None:
         self._live: Live = app.state.live
+        self._parse_tools: ParseTools = app.state.parse_tools
         self._socket = listening
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off",
@@ -91,6 +93,7 @@ class ConsoleServer:
         self._server.should_exit = True
         self._live.close()  # a stream has no end of its own
         self._thread.join(GRACE + 5)
+        self._parse_tools.close()
         self._socket.close()
 
     def __enter__(self) -> ConsoleServer:
