@@ -30,6 +30,8 @@ logger = logging.getLogger("dalsegno.engine")
 BATCH = 500
 MOST_NAMED = 10_000
 """Items that a command may name one by one."""
+PENDING = commands.c.status == sa.literal_column("'pending'")
+"""In the very words of the index on pending commands: SQLite compares the words."""
 CANCELABLE = frozenset({ItemStatus.PENDING, ItemStatus.INTERRUPTED})
 
 
@@ -78,7 +80,7 @@ def stop_bulk(tx: Tx, command_id: int) -> None:
 
 def apply_bulk(store: Store, find: Finder | None) -> bool:
     """A bit further with every bulk command; True while something is left."""
-    waiting = sa.select(commands.c.id).where(commands.c.status == CommandStatus.PENDING, commands.c.type.in_(BULK))
+    waiting = sa.select(commands.c.id).where(PENDING, commands.c.type.in_(BULK))
     left = False
     for command_id in store.read(lambda tx: list(tx.conn.execute(waiting.order_by(commands.c.id)).scalars())):
         try:

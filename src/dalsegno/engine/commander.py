@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.engine.bulk import Finder, apply_bulk, check_bulk
+from dalsegno.engine.bulk import PENDING, Finder, apply_bulk, check_bulk
 from dalsegno.engine.holds import ENGINE, UNSAID, release
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import pause_job, pause_stage, resume_job, resume_stage
@@ -141,7 +141,7 @@ def _reject_next(tx: Tx, after: int, error: str) -> tuple[int, bool] | None:
 def _next_command(after: int) -> sa.Select[Any]:
     return (
         sa.select(commands)
-        .where(commands.c.status == CommandStatus.PENDING, commands.c.id > after, commands.c.type.not_in(BULK))
+        .where(PENDING, commands.c.id > after, commands.c.type.not_in(BULK))
         .order_by(commands.c.id)
         .limit(1)
         .with_for_update(skip_locked=True)

@@ -13,7 +13,7 @@ from dalsegno.engine.holds import EVERYTHING, hold, in_force
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import expire, pause_job, requeue_interrupted
 from dalsegno.engine.planner import LEASED, advance
-from dalsegno.model.states import JOB_ACTIVE, JOB_UNFINISHED, JobStatus, StageStatus
+from dalsegno.model.states import JOB_UNFINISHED, JobStatus, StageStatus
 from dalsegno.store.hot import Delta, Event
 from dalsegno.store.schema import UtcTime, holds, items, jobs, lanes, stages
 
@@ -100,11 +100,15 @@ def look(tx: Tx) -> Due:
 
 
 _NOW = sa.bindparam("now", type_=UtcTime)
+# In the very words of the indexes on jobs that wait and jobs that run: SQLite compares the words.
+_QUEUED = jobs.c.status == sa.literal_column("'queued'")
+_ACTIVE = sa.text("status IN ('running', 'pause_requested')")
+_LIVE = sa.text("stages.status IN ('running', 'pause_requested')")
 
 
 def _due(now: Any) -> sa.ColumnElement[bool]:
     return sa.and_(
-        jobs.c.status == JobStatus.QUEUED,
+        _QUEUED,
         jobs.c.cancel_requested_at.is_(None),
         sa.or_(jobs.c.scheduled_at.is_(None), jobs.c.scheduled_at <= now),
     )
@@ -132,7 +136,7 @@ _ENDS: dict[str, sa.Select[Any]] = {
 _LOOK = sa.select(
     sa.select(sa.func.min(items.c.due_at)).where(items.c.due_at.is_not(None)).scalar_subquery().label("due_at"),
     sa.select(sa.func.min(jobs.c.scheduled_at))
-    .where(jobs.c.status == JobStatus.QUEUED, jobs.c.scheduled_at > _NOW)
+    .where(_QUEUED, jobs.c.scheduled_at > _NOW)
     .scalar_subquery()
     .label("scheduled_at"),
     sa.exists(_CANCELING).label("canceling"),
@@ -177,7 +181,7 @@ def _admit(tx: Tx, name: str) -> int:
         lane = tx.row(_LANE.with_for_update(), which)
         assert lane is not None
         active = tx.conn.execute(
-            sa.select(sa.func.count()).where(jobs.c.lane == name, jobs.c.status.in_(sorted(JOB_ACTIVE)))
+            sa.select(sa.func.count()).select_from(jobs).where(jobs.c.lane == name, _ACTIVE)
         ).scalar_one()
         room = min(room, lane["max_active"] - active)
     if lane is None or lane["held"] or room <= 0:
@@ -254,19 +258,9 @@ def _cancel_some(tx: Tx, job_id: int) -> int:
 
 def sweep(store: Store) -> None:
     """Whatever a crash left between two transactions: stages run dry, interruptions nobody requeued."""
-    stuck = store.read(
-        lambda tx: list(
-            tx.conn.execute(
-                sa.select(stages.c.job_id)
-                .where(
-                    stages.c.status.in_([StageStatus.RUNNING, StageStatus.PAUSE_REQUESTED]),
-                    LEASED == 0,
-                    sa.or_(stages.c.pending == 0, stages.c.open.is_(False)),
-                )
-                .distinct()
-            ).scalars()
-        )
-    )
+    # Not DISTINCT: SQLite would go through all stages by job, to have them in order.
+    dry = sa.select(stages.c.job_id).where(_LIVE, LEASED == 0, sa.or_(stages.c.pending == 0, stages.c.open.is_(False)))
+    stuck = sorted(set(store.read(lambda tx: list(tx.conn.execute(dry).scalars()))))
     for start in range(0, len(stuck), ADMIT_BATCH):
         some = stuck[start : start + ADMIT_BATCH]
         store.write("advance", lambda tx, some=some: advance(tx, some))  # type: ignore[misc]
@@ -278,6 +272,7 @@ def sweep(store: Store) -> None:
             .where(
                 jobs.c.status == JobStatus.RUNNING,
                 jobs.c.cancel_requested_at.is_(None),
+                _LIVE,
                 stages.c.status == StageStatus.RUNNING,
                 stages.c.interrupted > 0,
             )

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from dalsegno.clock import SystemClock
 from dalsegno.errors import InputInvalid, PayloadTooLarge, WorkflowInvalid, WorkflowUnknown
 from dalsegno.model.identity import identity
-from dalsegno.model.states import JOB_UNFINISHED
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Lane, Step, Workflow
 from dalsegno.store.hot import Event, NewItem
@@ -149,11 +148,16 @@ def _submit(
     return Submitted(job_id, True)
 
 
+# In the very words of the index on dedupe keys: SQLite compares the words, and would look through all jobs.
+_TWIN = sa.select(jobs.c.id).where(
+    jobs.c.dedupe_key == sa.bindparam("dedupe"),
+    sa.text("status IN ('queued', 'running', 'pause_requested', 'paused')"),
+)
+
+
 def active_twin(tx: Tx, dedupe: str) -> int | None:
     """The unfinished job that holds this dedupe key."""
-    return tx.conn.execute(
-        sa.select(jobs.c.id).where(jobs.c.dedupe_key == dedupe, jobs.c.status.in_(sorted(JOB_UNFINISHED)))
-    ).scalar()
+    return tx.conn.execute(_TWIN, {"dedupe": dedupe}).scalar()
 
 
 # --- workflows and lanes ------------------------------------------------------------------------

@@ -191,6 +191,19 @@ jobs = sa.Table(
         ),
     ),
     _pauses_that_end("jobs"),
+    # The scheduler asks at every tick: what is being canceled, and what has its time before it. Mostly nothing.
+    sa.Index(
+        "ix_jobs_canceling",
+        "id",
+        sqlite_where=sa.text("cancel_requested_at IS NOT NULL"),
+        postgresql_where=sa.text("cancel_requested_at IS NOT NULL"),
+    ),
+    sa.Index(
+        "ix_jobs_scheduled",
+        "scheduled_at",
+        sqlite_where=sa.text("scheduled_at IS NOT NULL"),
+        postgresql_where=sa.text("scheduled_at IS NOT NULL"),
+    ),
     # What is not over yet, for lists: few, however long the history.
     sa.Index(
         "ix_jobs_unfinished",

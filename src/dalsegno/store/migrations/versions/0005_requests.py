@@ -60,6 +60,9 @@ def _tables() -> None:
     op.create_index("ix_parse_requests_state", "parse_requests", ["state", "job_id"])
     op.create_index("ix_parse_requests_hash", "parse_requests", ["hash", "job_id"])
     _partial("ix_parse_requests_active_of", "parse_requests", ["created_by"], "state = 'PENDING' OR state = 'RUNNING'")
+    # With a hundred thousand requests that wait, the scheduler must not look at them all.
+    _partial("ix_jobs_canceling", "jobs", ["id"], "cancel_requested_at IS NOT NULL")
+    _partial("ix_jobs_scheduled", "jobs", ["scheduled_at"], "scheduled_at IS NOT NULL")
     op.create_table(
         "request_counts",
         sa.Column("slot", Id, autoincrement=False, nullable=False),
