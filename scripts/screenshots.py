@@ -28,6 +28,8 @@ FIXED = {
     "songs-waiting": "/songs?view=waiting",
     "songs-all": "/songs?view=all",
     "bulk": "/songs/bulk?act=retry&q=state:failed&back=/songs",
+    "requests": "/requests",
+    "new-request": "/requests/new?title=naruto&decodeLinks=on",
     "exceptions": "/logs",
     "logs": "/logs/lines",
     "events": "/logs/events",
@@ -73,6 +75,10 @@ def pages(url: str) -> dict[str, str]:
         if job := first("jobs"):
             found |= {f"job-{tab}": f"/jobs/{job['id']}?tab={tab}" for tab in JOB_TABS}
             found["explain"] = f"/explain/job/{job['id']}"
+        asked = http.get("/api/v1/parse/requests", params={"limit": 1})
+        for each in asked.json() if asked.is_success else ():  # it may want a key
+            found["request"] = f"/requests/{each['id']}"
+            found |= {f"content-{number}": f"/requests/contents/{number}" for number in each["resultContentIds"][:1]}
         if playlist := first("playlists"):
             found["playlist"] = f"/playlists/{playlist['id']}"
             found["playlists-plan"] = f"/playlists/plan?template=download&id={playlist['id']}"

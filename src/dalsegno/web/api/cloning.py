@@ -10,6 +10,9 @@ from dalsegno.catalog.templates import TEMPLATES, order
 from dalsegno.engine.submit import submit
 from dalsegno.errors import CommandRefused
 from dalsegno.insight.jobs import JobDetail, job_detail
+from dalsegno.requests.ask import ask
+from dalsegno.requests.body import body_of
+from dalsegno.requests.workflow import PARSE
 from dalsegno.store.schema import items, stages
 from dalsegno.store.store import Tx
 from dalsegno.web.room import Room
@@ -30,6 +33,8 @@ def cloned(here: Room, job_id: int, *, priority: int | None, by: str) -> int:
             download_sources=sources if isinstance(sources, list) else None, priority=priority, requested_by=by,
             revision=here.revision(),
         ).job_id  # fmt: skip
+    if detail.workflow == PARSE.name:  # the same request again is there already, or a new one
+        return ask(here.store, here.settings, body_of(job.scope), created_by=by, requested_by=by).id
     if sum(map(len, given.values())) > MOST:
         fix = f"It was given more than {MOST:,} items: submit them again."
         raise CommandRefused(what="Job", id=job_id, verb="cloned", state=job.status, fix=fix)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import FormData, ImmutableMultiDict
 
 from dalsegno.catalog.offered import offered_playlists, offered_pools
@@ -19,6 +19,7 @@ from dalsegno.insight.query import Query, parse
 from dalsegno.insight.walk import Page
 from dalsegno.insight.workflows import list_workflows
 from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, JobStatus
+from dalsegno.requests.workflow import PARSE
 from dalsegno.sources.registry import Config, Sources
 from dalsegno.store.store import Tx
 from dalsegno.web.api.jobs import start
@@ -36,6 +37,8 @@ router = pages()
 PAGE = 30
 WORKFLOW = "workflow:"
 """What a choice begins with that is no template."""
+ASKED = WORKFLOW + PARSE.name
+"""Its jobs are requests, which have a form of their own."""
 VIEWS = {
     "all": (),
     "queued": (JobStatus.QUEUED,),
@@ -73,8 +76,10 @@ def _in_turn(lines: list[JobLine]) -> list[JobLine]:
 
 
 @router.get("/jobs/new")
-def new_job(request: Request, here: Here) -> HTMLResponse:
+def new_job(request: Request, here: Here) -> Response:
     """The form. With a template chosen it shows the plan: what the job would do, and what would stop it."""
+    if request.query_params.get("template") == ASKED:
+        return RedirectResponse("/requests/new", status_code=303)
     return _form(request, here, request.query_params)
 
 
@@ -82,6 +87,8 @@ def new_job(request: Request, here: Here) -> HTMLResponse:
 def create_job(request: Request, here: Here, who: Who, form: Form) -> Response:
     try:
         name = field(form, "template")
+        if name == ASKED:
+            return RedirectResponse("/requests/new", status_code=303)
         if name.startswith(WORKFLOW):
             priority = _priority(form)
             job_id = submit(
@@ -138,7 +145,9 @@ def _form(
         return {
             "pools": offered_pools(tx),
             "playlists": offered_playlists(tx),
-            "workflows": [each for each in list_workflows(tx) if each.is_active and each.name not in TEMPLATES],
+            "workflows": [
+                each for each in list_workflows(tx) if each.is_active and each.name not in (*TEMPLATES, PARSE.name)
+            ],
         }
 
     return render(

@@ -16,6 +16,7 @@ from dalsegno.web.console import (
     limits,
     logs,
     playlists,
+    requests,
     revisions,
     songs,
     system,
@@ -24,7 +25,7 @@ from dalsegno.web.console import (
 
 PAGES = (
     common.router, dashboard.router, playlists.router, songs.router, bulk.router, item.router,
-    jobs.router, job.router, job_acts.router,
+    jobs.router, job.router, job_acts.router, requests.router,
     exceptions.router, logs.router, audit.router, workflows.router, limits.router, system.router,
     config.router, revisions.router,
 )  # fmt: skip

@@ -53,6 +53,9 @@ WORDS = {
     "skipped": N_("skipped"),
     "canceled": N_("canceled"),
     "retried": N_("retried"),
+    # phases of parse requests
+    "searching": N_("searching"),
+    "decoding": N_("decoding"),
     # of playlists
     "incomplete": N_("incomplete"),
     "active": N_("in progress"),
@@ -92,6 +95,8 @@ STAGES = {
     "download": N_("download"),
     "upload": N_("upload"),
     "resolve": N_("resolve"),
+    "search": N_("search"),
+    "decode": N_("decode"),
 }
 TEMPLATES = {
     "full": N_("Everything"),
@@ -101,8 +106,9 @@ TEMPLATES = {
     "download": N_("Download only"),
     "upload": N_("Upload only"),
     "download-upload": N_("Download + upload"),
+    "parse": N_("Parse request"),
 }
-"""The seven templates as English readers call them; in Chinese they have the names of spec 000."""
+"""The templates as English readers call them; in Chinese the seven of the catalog have the names of spec 000."""
 BAR = 1000
 THINNEST = 8
 """Of 1000: one failure among a million items is still seen."""
