@@ -165,7 +165,7 @@ def test_every_code_is_explained() -> None:
     """Those of our own errors, and those that services give items."""
     own = {each.code for each in _below(DalSegnoError)} - {"error"}
     given = set()
-    for room in ("catalog", "sources", "objects", "engine", "model"):
+    for room in ("catalog", "requests", "sources", "objects", "engine", "model"):
         for file in (ROOT / "src" / "dalsegno" / room).rglob("*.py"):
             given |= set(re.findall(r"""\bcode(?:: str)? ?= ?"([a-z_]+)\"""", file.read_text()))
     assert sorted((own | given) - MEANINGS.keys()) == []
