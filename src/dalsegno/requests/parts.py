@@ -184,6 +184,12 @@ def variants_of(
     return Page(lines, page.next_cursor, page.partial, page.looked)
 
 
+def first_trouble(tx: Tx, job_id: int) -> ItemRecord | None:
+    """The first of its items that failed."""
+    page = find_items(tx, parse(f"job:{job_id} state:failed", ITEMS), limit=1, forward=True)
+    return page.lines[0].item if page.lines else None
+
+
 def names_of_variants(tx: Tx, keys: Iterable[str]) -> dict[str, str]:
     """By the keys of their items: `variant:17` is an episode in a voice."""
     return {

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, StrictInt, model_validator
 
 from dalsegno.catalog.find import ITEMS, source_facet
-from dalsegno.catalog.subjects import names_of
 from dalsegno.engine.bulk import MOST_NAMED
 from dalsegno.errors import InputInvalid, NotFound, QueryInvalid
 from dalsegno.insight.bulk import Action, Preview, preview
 from dalsegno.insight.facets import Facet, Facets, item_facets
 from dalsegno.insight.query import Query, parse
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
 from dalsegno.web.api.models import Body, Command, Name

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from dalsegno.catalog.overview import CatalogNumbers, Storage, overview
 from dalsegno.catalog.space import spoken
-from dalsegno.catalog.subjects import keys_of, names_of
+from dalsegno.catalog.subjects import keys_of
 from dalsegno.errors import NotFound
 from dalsegno.insight.attention import Attention, Fix, in_order
 from dalsegno.insight.charts import Charts, read_charts
@@ -18,6 +18,7 @@ from dalsegno.insight.dashboard import Counters, Draining, Eta, read_dashboard
 from dalsegno.insight.dashboard import Dashboard as Read
 from dalsegno.insight.pools import Phase, Verdict
 from dalsegno.insight.workers import TransferTotals
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import Item, Job, JobInFull, Worker

@@ -11,13 +11,14 @@ from pydantic import BaseModel
 from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.songs import SongDetail, candidates_of, song_detail
-from dalsegno.catalog.subjects import names_of, number_of
+from dalsegno.catalog.subjects import number_of
 from dalsegno.errors import InputInvalid, NotFound, QueryInvalid
 from dalsegno.insight.drawer import Attempt, Moment, open_drawer
 from dalsegno.insight.explain import Explanation, explain_item
 from dalsegno.insight.finding import find_items
 from dalsegno.insight.query import parse
 from dalsegno.model.records import ArtifactRecord, ItemRecord, LeaseRecord, LogRecord
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
 from dalsegno.web.api.models import Asked, Command, Item, Items

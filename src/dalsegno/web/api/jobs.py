@@ -8,7 +8,6 @@ from fastapi import APIRouter, Body, Query, Response
 
 from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.overrides import checked
-from dalsegno.catalog.subjects import names_of
 from dalsegno.catalog.templates import order
 from dalsegno.errors import CommandRefused, InputInvalid, NotFound, QueryInvalid, WorkflowUnknown
 from dalsegno.insight.commands import commands_of_job
@@ -18,6 +17,7 @@ from dalsegno.insight.jobs import JOBS, find_jobs, job_detail
 from dalsegno.insight.progress import progress_of
 from dalsegno.insight.query import parse
 from dalsegno.model.states import ItemStatus, JobStatus
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
 from dalsegno.web.api.bulk import started

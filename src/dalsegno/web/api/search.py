@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BaseModel
 
 from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.search import Hit, playlists_like, songs_like
-from dalsegno.catalog.subjects import names_of
 from dalsegno.engine.item import storable
 from dalsegno.errors import InputInvalid, NotFound, QueryInvalid
 from dalsegno.insight.finding import find_items
@@ -18,6 +17,7 @@ from dalsegno.insight.items import ItemLine, item_detail
 from dalsegno.insight.jobs import JOBS, JobLine, find_jobs
 from dalsegno.insight.query import Query as Asked
 from dalsegno.insight.query import Term, Value
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import Item, Job

@@ -10,12 +10,12 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.datastructures import ImmutableMultiDict
 
 from dalsegno.catalog.find import ITEMS
-from dalsegno.catalog.subjects import names_of
 from dalsegno.engine.bulk import stop_bulk
 from dalsegno.errors import InputInvalid, NotFound
 from dalsegno.insight.bulk import Action, Preview, preview, preview_of
 from dalsegno.insight.commands import get_command
 from dalsegno.insight.query import parse
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.parameters import Number
 from dalsegno.web.console.acting import Form, acted, commanded, field, go, local

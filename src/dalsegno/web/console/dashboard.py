@@ -11,11 +11,12 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from dalsegno.catalog.overview import overview
-from dalsegno.catalog.subjects import keys_of, names_of
+from dalsegno.catalog.subjects import keys_of
 from dalsegno.errors import NotFound
 from dalsegno.insight.attention import in_order
 from dalsegno.insight.charts import Charts, read_charts
 from dalsegno.insight.dashboard import Dashboard, Part, read_dashboard
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.dashboard import attention_of
 from dalsegno.web.console.frame import render, wanted, words_of

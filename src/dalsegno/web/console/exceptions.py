@@ -7,11 +7,12 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from dalsegno.catalog.subjects import keys_of, names_of
+from dalsegno.catalog.subjects import keys_of
 from dalsegno.insight.finding import ITEMS, find_items
 from dalsegno.insight.groups import CAP, GROUPS, GroupLine, find_groups, get_group
 from dalsegno.insight.query import Query, parse
 from dalsegno.insight.walk import Page
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.console.frame import render
 from dalsegno.web.console.logs import asked

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.overrides import CHANGEABLE
-from dalsegno.catalog.subjects import keys_of, names_of
+from dalsegno.catalog.subjects import keys_of
 from dalsegno.config.jobs import job_config
 from dalsegno.errors import QueryInvalid
 from dalsegno.insight.commands import COMMANDS, find_commands
@@ -25,6 +25,7 @@ from dalsegno.insight.query import Query, parse
 from dalsegno.insight.walk import Page
 from dalsegno.insight.workers import list_processes
 from dalsegno.model.states import ItemStatus
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.parameters import Number
 from dalsegno.web.console.frame import render, wanted, words_of

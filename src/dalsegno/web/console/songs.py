@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from dalsegno.catalog.chain import chains_of
 from dalsegno.catalog.facets import catalog_facets
 from dalsegno.catalog.find import ITEMS
-from dalsegno.catalog.subjects import keys_of, names_of
+from dalsegno.catalog.subjects import keys_of
 from dalsegno.errors import QueryInvalid
 from dalsegno.insight.facets import Facet, by_counters, item_facets, item_states
 from dalsegno.insight.finding import find_items
@@ -21,6 +21,7 @@ from dalsegno.insight.query import Query, parse
 from dalsegno.insight.waiting import why_waiting
 from dalsegno.insight.walk import Page
 from dalsegno.insight.workers import list_processes
+from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.parameters import Cursor, Q
 from dalsegno.web.console.facets import Chip, chips
