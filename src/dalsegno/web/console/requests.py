@@ -21,7 +21,7 @@ from dalsegno.model.records import StageRecord
 from dalsegno.requests.ask import ask, twin_of
 from dalsegno.requests.body import DECODE, IDS, TEXTS, ParseBody, body_of
 from dalsegno.requests.find import REQUESTS, find_requests, newest_with
-from dalsegno.requests.parts import content_card, contents_of, variants_of
+from dalsegno.requests.parts import content_card, contents_of, first_trouble, variants_of
 from dalsegno.requests.upstreams import Upstreams
 from dalsegno.requests.view import RequestView, counts_of, one_request
 from dalsegno.sources.http import Http
@@ -199,6 +199,7 @@ def one(
         search, decode = detail.stages
         twin = twin_of(tx, body_of(view.body)) if view.finished_at else None
         found: dict[str, Any] = {"view": view, "decode": decode, "job": detail.job, "twin": twin, "now": tx.now}
+        found["trouble"] = first_trouble(tx, request_id) if view.error else None
         found["phases"] = phases(view, search, decode, tx.now)
         if wanted(request, "request_contents"):
             found["contents"] = contents_of(tx, request_id, cursor=after)
