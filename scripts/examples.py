@@ -8,6 +8,7 @@ Writes src/dalsegno/web/api/examples.json. The tests hold every example against 
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -20,6 +21,10 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.requests.upstream import TOKEN, kodik  # noqa: E402 - a server of ours, which the demo has none of
+
 FILE = ROOT / "src/dalsegno/web/api/examples.json"
 MOST = 2
 """Elements that are shown of a list."""
@@ -65,6 +70,8 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
     ("exceptions", "GET", "/api/exceptions", {}, {"q": "service:download", "limit": 1}, None),
     ("exception", "GET", "/api/exceptions/{fingerprint}", {"fingerprint": "GROUP"}, {}, None),
     ("retry_exception", "POST", "/api/exceptions/{fingerprint}/retry", {"fingerprint": "GROUP"}, {}, {}),
+    ("parse_search", "POST", "/api/v1/parse/search", {}, {}, {"shikimoriId": "20", "decodeLinks": True}),
+    ("source_list", "GET", "/api/v1/{source}/list", {"source": "kodik"}, {"limit": 1, "types": "anime-serial"}, None),
     ("submit_parse_request", "POST", "/api/v1/parse/requests", {}, {}, {"title": "Naruto", "decodeLinks": True}),
     ("parse_requests", "GET", "/api/v1/parse/requests", {}, {"limit": 1, "offset": 0}, None),
     ("parse_request", "GET", "/api/v1/parse/requests/{request_id}", {"request_id": "REQUEST"}, {}, None),
@@ -149,9 +156,13 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, kodik() as upstream:
+        upstream.serial(episodes=2, translations=2, title="Naruto")
+        env = {**os.environ, "KODIK_URL": upstream.url, "KODIK_TOKEN": TOKEN, "REQUESTS_DECODERS": "direct"}
         command = [sys.executable, "-m", "dalsegno", "demo", "--folder", folder, "--port", "0", "--pace", "0.2"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
+        server = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=env
+        )
         try:
             url = _address(server)
             with httpx.Client(base_url=url, timeout=30) as client:
