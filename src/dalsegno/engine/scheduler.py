@@ -118,9 +118,15 @@ _HELD = sa.or_(
     sa.and_(lanes.c.held_at.is_not(None), in_force(lanes.c.held_until)),
     sa.exists(sa.select(holds.c.name).where(holds.c.name == EVERYTHING, in_force(holds.c.held_until))),
 )
-_LANES_WAITING = sa.select(lanes.c.name).where(
-    sa.not_(_HELD), sa.exists(sa.select(jobs.c.id).where(jobs.c.lane == lanes.c.name, _due(_NOW)))
+# The first of each lane, and not EXISTS: PostgreSQL would look through all jobs at once for that.
+_ITS_FIRST = (
+    sa.select(jobs.c.id)
+    .where(jobs.c.lane == lanes.c.name, _due(_NOW))
+    .order_by(jobs.c.priority, jobs.c.order_seq)
+    .limit(1)
+    .scalar_subquery()
 )
+_LANES_WAITING = sa.select(lanes.c.name).where(sa.not_(_HELD), _ITS_FIRST.is_not(None))
 _CANCELING = sa.select(jobs.c.id).where(
     jobs.c.status.in_(sorted(JOB_UNFINISHED)), jobs.c.cancel_requested_at.is_not(None)
 )

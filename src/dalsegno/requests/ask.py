@@ -34,38 +34,35 @@ class Asked:
 
 
 def ask(
-    store: Store,
-    settings: Settings,
-    body: ParseBody,
-    *,
-    created_by: str | None = None,
-    requested_by: str | None = None,
+    store: Store, settings: Settings, body: ParseBody, *, created_by: str | None = None, requested_by: str | None = None
 ) -> Asked:
     """`created_by` is whom the request is for and counts towards; `requested_by` where it came from."""
+    return store.write("ask", lambda tx: ask_in(tx, settings, body, created_by=created_by, requested_by=requested_by))
+
+
+def ask_in(
+    tx: Tx, settings: Settings, body: ParseBody, *, created_by: str | None = None, requested_by: str | None = None
+) -> Asked:
+    """The same in a transaction of one's own."""
     digest = body.hash
-
-    def work(tx: Tx) -> Asked:
-        twin = active_twin(tx, key_of(digest))
-        if twin is None:
-            _check_cap(tx, created_by, settings.requests_per_client_max)
-            prepare_lane(tx, settings)
-            job_id, created = submit(
-                tx,
-                PARSE,
-                items=[ITEM],
-                scope=body.stored(),
-                requested_by=requested_by or created_by,
-                dedupe=key_of(digest),
-            )
-            if created:
-                _keep(tx, job_id, digest, body, created_by)
-                set_tries(tx, job_id, settings.requests_max_retries)
-                return Asked(job_id, tx.now, True)
-            twin = job_id
-        tx.conn.execute(_HIT, {"job": twin})
-        return Asked(twin, tx.now, False)
-
-    return store.write("ask", work)
+    twin = active_twin(tx, key_of(digest))
+    if twin is None:
+        _check_cap(tx, created_by, settings.requests_per_client_max)
+        prepare_lane(tx, settings)
+        twin, created = submit(
+            tx,
+            PARSE,
+            items=[ITEM],
+            scope=body.stored(),
+            requested_by=requested_by or created_by,
+            dedupe=key_of(digest),
+        )
+        if created:
+            _keep(tx, twin, digest, body, created_by)
+            set_tries(tx, twin, settings.requests_max_retries)
+            return Asked(twin, tx.now, True)
+    tx.conn.execute(_HIT, {"job": twin})
+    return Asked(twin, tx.now, False)
 
 
 def key_of(digest: str) -> str:

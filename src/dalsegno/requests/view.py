@@ -46,6 +46,8 @@ class RequestView:
     hits: int = 0
     """How often it was asked for while it was there already."""
     job_status: str = JobStatus.QUEUED
+    failed_items: int = 0
+    """What a retry would try again: variants, or the search itself."""
 
 
 def new_request(job_id: int, body: ParseBody, created_by: str | None, now: datetime) -> RequestView:
@@ -107,7 +109,7 @@ _REQUESTS = (
 _STAGES = sa.select(
     stages.c.job_id, stages.c.id, stages.c.key, stages.c.status, stages.c.total, stages.c.succeeded,
     stages.c.skipped, stages.c.failed, stages.c.last_error,
-).where(stages.c.job_id.in_(_IDS)).order_by(stages.c.id)  # fmt: skip
+).where(stages.c.job_id.in_(_IDS))  # fmt: skip
 _CONTENTS = (
     sa.select(request_contents.c.job_id, request_contents.c.content_id)
     .where(request_contents.c.job_id.in_(_IDS))
@@ -163,6 +165,7 @@ def _view(
         created_by=row["created_by"],
         hits=row["hits"],
         job_status=row["job_status"],
+        failed_items=search["failed"] + decode["failed"],
     )
 
 
