@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.schema import file_locations, object_storage_backends, playlist_songs, playlists, songs
-from dalsegno.model.states import JOB_FINISHED, ItemStatus, JobStatus
+from dalsegno.model.states import ItemStatus, JobStatus
 from dalsegno.store.schema import items, jobs, leases, stages
 
 Column = sa.ColumnElement[Any]
@@ -34,18 +34,15 @@ LEASED = (
 )
 """What workers hold now."""
 
-_UNFINISHED_JOBS = sa.select(jobs.c.id).where(
-    jobs.c.finished_at.is_(None),  # a short index has them
-    jobs.c.status.not_in(sorted(JOB_FINISHED)),
-)
+_PAUSING = sa.select(jobs.c.id).where(jobs.c.pause_reason.is_not(None), jobs.c.status == JobStatus.PAUSE_REQUESTED)
 OPEN = (
     sa.select(
         stages.c.id,
         stages.c.service,
-        stages.c.job_id.in_(_UNFINISHED_JOBS.where(jobs.c.status == JobStatus.PAUSE_REQUESTED)).label("pausing"),
+        stages.c.job_id.in_(_PAUSING).label("pausing"),
     )
     .where(
-        stages.c.job_id.in_(_UNFINISHED_JOBS),  # not a join: SQLite would begin with all stages there ever were
+        stages.c.finished_at.is_(None),  # a short index has them, by service
         stages.c.service.in_((SYNC, DOWNLOAD, UPLOAD)),
         sa.or_(*(stages.c[status] > 0 for status in UNFINISHED)),
     )

@@ -65,16 +65,15 @@ class HoldLine:
         return f"{self.reason} (by {self.by}){until}"
 
 
-_UNFINISHED = jobs.c.finished_at.is_(None)
-"""A short index has them."""
 _PAUSED_JOBS = (
     sa.select(jobs, jobs.c.id.label("job"))
-    .where(_UNFINISHED, jobs.c.status.in_([JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED]))
+    # Short indexes have these and those, however many jobs wait.
+    .where(jobs.c.pause_reason.is_not(None), jobs.c.status.in_([JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED]))
     .order_by(jobs.c.id)
 )
 _PAUSED_STAGES = (
     sa.select(stages, stages.c.job_id.label("job"))
-    .where(stages.c.job_id.in_(sa.select(jobs.c.id).where(_UNFINISHED)), stages.c.pause_reason.is_not(None))
+    .where(stages.c.pause_reason.is_not(None), stages.c.finished_at.is_(None))
     .order_by(stages.c.id)
 )
 _ITS_PAUSE = _PAUSED_JOBS.where(jobs.c.id == sa.bindparam("its"))

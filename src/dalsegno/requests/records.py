@@ -41,9 +41,7 @@ class ContentRecord(Record):
     kinopoisk_id: str | None
     imdb_id: str | None
     shikimori_id: str | None
-    more: Any | None
     ready: bool
-    digest: str
     created_at: datetime
     updated_at: datetime
 

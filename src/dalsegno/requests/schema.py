@@ -80,14 +80,10 @@ contents = sa.Table(
     sa.Column("kinopoisk_id", sa.Text),
     sa.Column("imdb_id", sa.Text),
     sa.Column("shikimori_id", sa.Text),
-    # What else its source said, for readers who know the source.
-    sa.Column("more", Json),
     # Whether `export/ready` shows it.
     sa.Column("ready", sa.Boolean, nullable=False, server_default=sa.false()),
-    # Of everything a reader sees: `updated_at` moves when it changes, and only then.
-    _text("digest"),
     sa.Column("created_at", UtcTime, nullable=False),
-    # Given out by `content_clock`: unique, and in the order of commits.
+    # Given out by `content_clock`: unique, in the order of commits, and moved only when there is something new to see.
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.UniqueConstraint("source", "remote_id"),
     sa.Index("ix_contents_updated_at", "updated_at", "id"),
@@ -147,7 +143,7 @@ request_contents = sa.Table(
     sa.Index("ix_request_contents_content_id", "content_id"),
 )
 
-# One row. Whoever changes contents takes it last and holds it until the commit, so its times are in commit order.
+# One row. Whoever changes contents takes it first and holds it until the commit, so its times are in commit order.
 content_clock = sa.Table(
     "content_clock",
     metadata,

@@ -204,6 +204,13 @@ jobs = sa.Table(
         sqlite_where=sa.text("scheduled_at IS NOT NULL"),
         postgresql_where=sa.text("scheduled_at IS NOT NULL"),
     ),
+    # Paused, or about to be.
+    sa.Index(
+        "ix_jobs_paused",
+        "id",
+        sqlite_where=sa.text("pause_reason IS NOT NULL"),
+        postgresql_where=sa.text("pause_reason IS NOT NULL"),
+    ),
     # What is not over yet, for lists: few, however long the history.
     sa.Index(
         "ix_jobs_unfinished",
@@ -289,6 +296,20 @@ stages = sa.Table(
         postgresql_where=sa.text("status IN ('running', 'pause_requested')"),
     ),
     _pauses_that_end("stages"),
+    # For people: what is paused by itself, and what a service has before it, however many jobs wait for others.
+    sa.Index(
+        "ix_stages_paused",
+        "id",
+        sqlite_where=sa.text("pause_reason IS NOT NULL"),
+        postgresql_where=sa.text("pause_reason IS NOT NULL"),
+    ),
+    sa.Index(
+        "ix_stages_unfinished",
+        "service",
+        "id",
+        sqlite_where=sa.text("finished_at IS NULL"),
+        postgresql_where=sa.text("finished_at IS NULL"),
+    ),
     postgresql_with={"fillfactor": "50"},
 )
 

@@ -60,7 +60,10 @@ def _tables() -> None:
     op.create_index("ix_parse_requests_state", "parse_requests", ["state", "job_id"])
     op.create_index("ix_parse_requests_hash", "parse_requests", ["hash", "job_id"])
     _partial("ix_parse_requests_active_of", "parse_requests", ["created_by"], "state = 'PENDING' OR state = 'RUNNING'")
-    # With a hundred thousand requests that wait, the scheduler must not look at them all.
+    # With a hundred thousand requests that wait, neither the scheduler nor a page must look at them all.
+    _partial("ix_jobs_paused", "jobs", ["id"], "pause_reason IS NOT NULL")
+    _partial("ix_stages_paused", "stages", ["id"], "pause_reason IS NOT NULL")
+    _partial("ix_stages_unfinished", "stages", ["service", "id"], "finished_at IS NULL")
     _partial("ix_jobs_canceling", "jobs", ["id"], "cancel_requested_at IS NOT NULL")
     _partial("ix_jobs_scheduled", "jobs", ["scheduled_at"], "scheduled_at IS NOT NULL")
     op.create_table(
@@ -82,9 +85,7 @@ def _tables() -> None:
         sa.Column("kinopoisk_id", sa.Text(), nullable=True),
         sa.Column("imdb_id", sa.Text(), nullable=True),
         sa.Column("shikimori_id", sa.Text(), nullable=True),
-        sa.Column("more", Json, nullable=True),
         sa.Column("ready", sa.Boolean(), server_default=sa.false(), nullable=False),
-        *_texts("digest"),
         sa.Column("created_at", UtcTime(), nullable=False),
         sa.Column("updated_at", UtcTime(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_contents")),
