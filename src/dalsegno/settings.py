@@ -232,6 +232,13 @@ class Settings(BaseSettings):
             raise ValueError("a password needs at least 8 characters")
         return password
 
+    @field_validator("requests_api_key")
+    @classmethod
+    def _long(cls, key: SecretStr) -> SecretStr:
+        if 0 < len(key.get_secret_value()) < 16:
+            raise ValueError("a key that programs send needs at least 16 characters")
+        return key
+
     @field_validator("console_hosts")
     @classmethod
     def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ from schemathesis.specs.openapi import checks
 from dalsegno import Engine, Store
 from dalsegno.catalog.services import catalog_services
 from dalsegno.catalog.templates import order
+from dalsegno.requests.ask import ask
+from dalsegno.requests.body import body_of
 from dalsegno.settings import Settings
 from dalsegno.sources.demo_server import DemoServer
 from tests.helpers import SWIFT
@@ -29,7 +31,8 @@ STREAM = "/api/events/stream"
 """Has no end; its own tests listen to it."""
 READY = "/readyz"
 """Says 503, as documented, where no engine is."""
-THERE = {"job_id": 1, "item_id": 22, "playlist_id": 1, "song_id": 7, "command_id": 1, "what": "job", "target": "1"}
+THERE = {"job_id": 1, "item_id": 22, "playlist_id": 1, "song_id": 7, "command_id": 1, "what": "job", "target": "1",
+         "request_id": 2}  # fmt: skip
 """Things that are really there: few random numbers are."""
 EXAMPLES = int(os.environ.get("DALSEGNO_FUZZ", "6"))
 CHECKS = [
@@ -57,6 +60,7 @@ def demo(store: Store, root: Path) -> Iterator[dict[str, Any]]:
         chosen = Settings(_env_file=None, **own)
         with Engine(store, catalog_services(store, chosen), SWIFT) as engine:
             engine.wait(order(store, chosen, "full", requested_by="test").job_id, 120)
+        assert ask(store, chosen, body_of({"title": "Naruto"})).id == THERE["request_id"]
         yield own
 
 

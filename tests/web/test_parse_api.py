@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as tries
 from hypothesis import strategies as st
 
 from dalsegno import Engine, Store, submit
@@ -24,6 +25,7 @@ from dalsegno.requests.body import DECODE, TEXTS, body_of
 from dalsegno.requests.schema import parse_requests, request_counts
 from dalsegno.requests.workflow import DECODE as DECODER
 from dalsegno.requests.workflow import SEARCH
+from dalsegno.settings import Settings
 from dalsegno.store.schema import jobs
 from tests.helpers import SWIFT, every, one_step, wait_until
 from tests.web.conftest import Desk
@@ -206,6 +208,11 @@ KEY = "a-key-of-some-length"
 
 def test_no_key_is_asked_for_where_none_is_configured(desk: Desk) -> None:
     ask(desk, title="a", headers={"X-API-KEY": "whatever"})
+
+
+def test_a_key_that_is_easily_guessed_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 16 characters"):
+        Settings(_env_file=None, requests_api_key="short")
 
 
 def test_where_there_is_a_key_it_is_needed_for_everything_of_this_api(
@@ -415,7 +422,7 @@ VALUES = st.recursive(
 BODIES = st.dictionaries(st.sampled_from([*TEXTS, DECODE, "Title", "x"]), VALUES, max_size=5).map(json.dumps)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=BODIES.map(str.encode) | st.binary(max_size=300))
 def test_anything_at_all_is_a_request_or_refused(desk: Desk, raw: bytes) -> None:
     before = len(stored(desk.store))

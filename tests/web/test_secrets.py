@@ -65,9 +65,9 @@ class Parrot(BaseHTTPRequestHandler):
     asked: set[str] = set()  # noqa: RUF012 - of a subclass made for each test
 
     def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length") or 0))
+        sent = self.rfile.read(int(self.headers.get("content-length") or 0))
         self.asked.add(self.path.split("/")[1].partition("?")[0])
-        said = f"{self.command} {self.path} {dict(self.headers)}"
+        said = f"{self.command} {self.path} {dict(self.headers)} {sent[:1000].decode('utf-8', 'replace')}"
         status, kind, body = 500, "text/plain", said
         if self.path.startswith("/rest/"):
             error = {"status": "failed", "error": {"code": 40, "message": f"Wrong: {said}"}}
@@ -217,6 +217,9 @@ def test_no_planted_secret_comes_out_anywhere(
             "OBJECT_STORE": "s3://bucket/songs",
             "S3_ENDPOINT": f"http://127.0.0.1:{port}",
             "S3_ACCESS_KEY": plant.plain("accesskey"),
+            "KODIK_URL": f"http://kodik:{plant.plain('kodiklogin')}@127.0.0.1:{port}/kodik",
+            "KODIK_TOKEN": plant("kodik"),
+            "REQUESTS_API_KEY": plant("requestskey"),
             "CONSOLE_PASSWORD": password,
             "BACKOFF_BASE_SEC": "0.01",
             "BACKOFF_CAP_SEC": "0.02",
@@ -270,10 +273,14 @@ def work_and_look(url: str, password: str, plant: Plants, asked: set[str]) -> It
         made = http.post("/api/jobs", json={"template": "full"})
         assert made.status_code == 201, made.text
         job = made.json()["id"]
+        request = http.post("/api/v1/parse/requests", json={"title": "anything"})
+        assert request.status_code == 201, request.text
 
         def worked() -> bool:
             counts = http.get(f"/api/jobs/{job}").json()["counts"]
-            return counts["failed"] > 0 and counts["succeeded"] > 10 and asked >= {"rest", "feed", "lists", "bucket"}
+            return counts["failed"] > 0 and counts["succeeded"] > 10 and asked >= {
+                "rest", "feed", "lists", "bucket", "kodik",
+            }  # fmt: skip
 
         wait_until(worked, f"everybody to be asked and to refuse; so far {asked}", 90)
         http.post(f"/api/jobs/{job}/cancel")
@@ -285,6 +292,8 @@ def work_and_look(url: str, password: str, plant: Plants, asked: set[str]) -> It
         )
         assert wrong.status_code == 422
         yield "a refused revision", wrong.text
+        yield "the upstream's own list", http.get("/api/v1/kodik/list").text
+        yield "a refused key", http.get("/api/v1/parse/requests", headers={"X-API-KEY": "wrong"}).text
         yield from crawl(http, ["/", *operations(http)])
         everything = " ".join(plant.made.values())
         for path in ("/api/jobs", "/api/logs", "/api/events", "/api/search", "/", "/jobs", "/songs", "/logs"):

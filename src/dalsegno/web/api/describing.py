@@ -20,7 +20,8 @@ PARTS = {
     "exceptions": "Errors alike, in groups.",
     "catalog": "Pools, playlists and songs as they stand.",
     "config": "The settings file: read, checked, saved, compared.",
-    "parse requests": "Searched and decoded in the background. Submitted once, read by cursor; nobody has to poll.",
+    "parse requests": "Searched and decoded in the background. Submitted once, read by cursor; nobody has to poll."
+    " Where `REQUESTS_API_KEY` is set, send it along as `X-API-KEY`.",
     "workers": "Who is there, and what each does now.",
     "events": "What changes, as it changes.",
     "logs and events": "What was said and what happened.",

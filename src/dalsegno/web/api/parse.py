@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from dalsegno.engine.submit import active_twin
 from dalsegno.errors import CommandRefused, NotFound, PayloadTooLarge, RequestInvalid, TooManyRequests, TwinActive
-from dalsegno.model.states import JOB_FINISHED, JobStatus
+from dalsegno.model.states import JOB_FINISHED
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.requests import ask as asking
 from dalsegno.requests.records import State
@@ -174,11 +174,9 @@ def retry(here: Room, request_id: int, by: str) -> Command:
     view, twin = here.store.read(look)
     if twin is not None and twin != request_id:
         raise TwinActive(id=request_id, twin=twin)
-    if view.job_status == JobStatus.CANCELED:
-        _refuse(view, "retried", "Submit it again.")
-    if not view.failed and view.status != "FAILED":
-        fix = "Nothing in it failed. For a fresh look, submit it again." if view.status == "DONE" else "It will run."
-        _refuse(view, "retried", fix)
+    if not view.failed_items:
+        waits = view.job_status not in JOB_FINISHED
+        _refuse(view, "retried", "It will run by itself." if waits else "Nothing of it can be: submit it again.")
     return retry_failed(here, request_id, by)
 
 
