@@ -62,6 +62,8 @@ class Fetched:
     transferred: int = 0
     """Bytes that this run moved."""
     etag: str | None = None
+    content: memoryview | None = None
+    """All of it, where it came in one piece; until this thread fetches again."""
 
 
 def fetch(
@@ -127,6 +129,7 @@ class _Transfer:
         self.transferred = 0
         self.synced = 0
         self.restarts = 0
+        self.content: memoryview | None = None
         self.worked = False
         """An address of this song has given bytes before."""
 
@@ -192,6 +195,8 @@ class _Transfer:
 
     def _take_up(self) -> None:
         """What an earlier run has left, if it can be gone on with."""
+        if self.part.fresh:
+            return
         have = self.part.size
         if not have:
             self.part.forget_note()
@@ -274,7 +279,7 @@ class _Transfer:
         return True
 
     def _begin(self, answer: Answer) -> None:
-        if self.done or self.part.size:
+        if self.done or ((self.transferred or not self.part.fresh) and self.part.size):
             self._start_over(changed=self._is_another(answer))
         check_type(answer, self.media)
         self.total = answer.length
@@ -341,12 +346,14 @@ class _Transfer:
                 if filled in (BUFFER, left) or time.monotonic() - flushed > FLUSH_EVERY:
                     ready, filled = filled, 0
                     self._store(view[:ready])
+                    self.content = view[:ready] if ready == self.done else None
                     left = None if left is None else left - ready
                     self._tell()
                     flushed = time.monotonic()
                     faults.point("fetch.stored")
         finally:
             if filled:
+                self.content = None
                 self._store(view[:filled])
                 self._tell()
         self._check_length()
@@ -423,7 +430,8 @@ class _Transfer:
             self.part.write_note(note)
 
     def _fetched(self) -> Fetched:
-        return Fetched(self.done, self.digest.hexdigest(), self.resumed_from, self.transferred, self.etag)
+        return Fetched(self.done, self.digest.hexdigest(), self.resumed_from, self.transferred, self.etag,
+                       self.content)  # fmt: skip
 
 
 def _read(descriptor: int, view: memoryview, path: Path) -> int:

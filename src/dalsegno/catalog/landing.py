@@ -53,7 +53,7 @@ def land(
     Raises NotAudio (nothing of the part is kept) or DiskFull.
     """
     try:
-        audio = examine(part.path, deep=deep, descriptor=part.descriptor)
+        audio = examine(part.path, deep=deep, descriptor=part.descriptor, content=fetched.content)
     except NotAudio:
         part.discard()
         raise

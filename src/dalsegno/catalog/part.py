@@ -53,11 +53,15 @@ class Note:
 class Part:
     """The bytes of one song, locked by us until closed."""
 
-    def __init__(self, root: Path, key: str, descriptor: int, source: str, remote_id: str) -> None:
+    def __init__(
+        self, root: Path, key: str, descriptor: int, source: str, remote_id: str, *, fresh: bool = False
+    ) -> None:
         self.root, self.key, self.descriptor = root, key, descriptor
         self.source, self.remote_id = source, remote_id
+        self.fresh = fresh
+        """Made just now: no earlier run has left anything."""
         self._stem = _stem(root, key)
-        self._noted = True
+        self._noted = not fresh
         """There may be a note on disk."""
 
     @classmethod
@@ -65,18 +69,26 @@ class Part:
         """Raises PartBusy at once when another holds it, FileNotFoundError when there is none and `create` is not
         set."""
         path = f"{_stem(root, key)}.part"  # a string: for every song, and Path takes its time
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        fresh = create
         while True:
             try:
-                descriptor = os.open(path, flags, 0o644)
+                descriptor = os.open(path, flags | (os.O_CREAT | os.O_EXCL if fresh else 0), 0o644)
+            except FileExistsError:
+                fresh = False
+                continue
             except FileNotFoundError:
                 if not create:
                     raise
-                _make_staging(root)
+                if fresh:
+                    _make_staging(root)
+                fresh = True
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 found = os.fstat(descriptor)
+                if fresh and found.st_nlink == 1 and not found.st_size:
+                    return cls(root, key, descriptor, source, remote_id, fresh=True)
                 if found.st_ino == os.stat(path).st_ino:
                     if found.st_nlink == 1 or not create:
                         return cls(root, key, descriptor, source, remote_id)
@@ -89,6 +101,7 @@ class Part:
                     raise PartBusy(f"Somebody else is fetching {key} right now.") from None
                 raise
             os.close(descriptor)
+            fresh = create
 
     @property
     def path(self) -> Path:

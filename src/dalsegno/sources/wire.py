@@ -22,6 +22,8 @@ from dalsegno.sources import addresses
 HEAD_MAX = 64 * 1024
 END = b"\r\n\r\n"
 BUFFER = 16 * 1024
+FRESH = 0.5
+"""Seconds for which nobody hangs up on us, usually."""
 """What arrives with the head is copied once; the rest goes straight to where the reader wants it."""
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: |$)").match
 
@@ -71,7 +73,7 @@ class _Https(_Checked, urllib3.connection.HTTPSConnection):
 class Wire:
     """Used by one thread at a time. After `ask`, exactly the body it announced must be read before asking again."""
 
-    __slots__ = ("_buffer", "_connection", "_end", "_poll", "_sock", "_start", "_timeout", "host", "used")
+    __slots__ = ("_asked", "_buffer", "_connection", "_end", "_poll", "_sock", "_start", "_timeout", "host", "used")
 
     def __init__(
         self, scheme: str, host: str, port: int, *, trusted: bool, timeout: float, tls: ssl.SSLContext | None
@@ -102,10 +104,13 @@ class Wire:
         self._buffer = memoryview(bytearray(BUFFER))
         self._start = self._end = 0
         self.used = False
+        self._asked = -FRESH
 
     def idle(self) -> bool:
-        """Whether it can be asked again: something to read now is a farewell, or the answer to no question."""
-        return self._start == self._end and not self._poll.poll(0)
+        """Whether it can be asked again: something to read now is a farewell, or the answer to no question. One that
+        was asked a moment ago is not looked at: that it hung up shows soon enough."""
+        fresh = time.monotonic() - self._asked < FRESH
+        return self._start == self._end and (fresh or not self._poll.poll(0))
 
     def close(self) -> None:
         self._connection.close()
@@ -120,10 +125,11 @@ class Wire:
         if timeout != self._timeout:
             self._set_timeout(timeout)
         again, self.used = self.used, True
+        self._asked = time.monotonic()
         self._start = self._end = 0
         try:
             self._sock.sendall(request)
-            head = self._head(time.monotonic() + timeout)
+            head = self._head(self._asked + timeout)
         except (ConnectionError, Stale) as error:
             if again and self._end == 0:
                 raise Stale(f"{self.host} had closed the connection") from error

@@ -30,9 +30,11 @@ MAGIC: tuple[tuple[bytes, Check], ...] = (
 )
 
 
-def examine(path: Path, *, deep: bool = False, descriptor: int | None = None) -> Audio:
-    """What is at `path` (open already where a `descriptor` is given); raises NotAudio when it is something else, cut
-    off or damaged.
+def examine(
+    path: Path, *, deep: bool = False, descriptor: int | None = None, content: memoryview | None = None
+) -> Audio:
+    """What is at `path` (open already where a `descriptor` is given, read already where its `content` is); raises
+    NotAudio when it is something else, cut off or damaged.
 
     FLAC is always decoded, because it carries a checksum to compare with. A damaged MP3 still decodes, to noise, and
     Ogg has checksums of its own: decoding these adds little and costs more than fetching them, so it is done only when
@@ -40,7 +42,7 @@ def examine(path: Path, *, deep: bool = False, descriptor: int | None = None) ->
     """
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else descriptor
     try:
-        window = Window(opened)
+        window = Window(opened, content)
         if window.size == 0:
             raise NotAudio("empty_file", "The file is empty.")
         return _examine(window, path, deep)

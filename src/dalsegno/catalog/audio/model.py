@@ -69,10 +69,13 @@ def kbits(size: int, duration: float) -> int:
 class Window:
     """A file read through one buffer: whatever its size, little of it is in memory."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, content: memoryview | None = None) -> None:
         self._descriptor = descriptor
-        self.size = os.fstat(descriptor).st_size
         self.start = 0
+        if content is not None:
+            self.size, self.buffer = len(content), bytes(content)
+            return
+        self.size = os.fstat(descriptor).st_size
         self.buffer = os.pread(descriptor, min(HEAD, self.size), 0)
 
     def at(self, offset: int, count: int) -> bytes:
