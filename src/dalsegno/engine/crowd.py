@@ -15,7 +15,7 @@ LOOK = 0.1
 """Seconds between two looks."""
 STORM = 4_000
 """Changes of hands a second that are too many, while a processor is busy all the time."""
-CALM = 1_500
+CALM = 700
 BUSY = 0.8
 """Of one processor."""
 IDLE = 0.5
