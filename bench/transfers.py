@@ -4,7 +4,8 @@
 
 Every round runs both sides on the same files, ours in a process of its own: the engine on SQLite, checksums, decoding
 checks and file records included. What counts is the median of the rounds' ratios, both sides without fsync (our
-database lies in memory for that, and files are not synced); a last run with everything durable shows what that costs.
+database lies in memory for that, and files are not synced), each begun on an idle machine; a last run with everything
+durable shows what that costs.
 Needs aria2c and rclone (Debian: aria2, rclone).
 """
 
@@ -27,9 +28,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parent.parent
 SMALL, LARGE = 100_000, 200_000_000
 TIMEOUT = 900
+IDLE_PERCENT = 10.0
 IN_MEMORY = Path("/dev/shm")
 """The one place where fsync costs nothing."""
 
@@ -136,6 +140,14 @@ def rclone(folder: Path, server: Any, prefix: str, workers: int) -> float:
     return time.monotonic() - start
 
 
+def _settle() -> None:
+    """What one side has left to the disk and to the servers is not the next one's burden."""
+    os.sync()
+    for _ in range(60):
+        if psutil.cpu_percent(interval=0.5) < IDLE_PERCENT:
+            return
+
+
 # --- side by side -------------------------------------------------------------------------------
 
 
@@ -161,6 +173,7 @@ def compare(
         ]
         took: dict[str, Any] = {}
         for side in sides if number % 2 else reversed(sides):
+            _settle()
             took |= side()
         rounds.append(took)
         print(json.dumps({"kind": kind, **{name: round(value, 2) for name, value in took.items()}}), file=sys.stderr)
