@@ -60,6 +60,7 @@ class Claimer(Looper):
         self._looked_at = 0.0
         self._uncertain = False
         self._dry: dict[str, float] = {}
+        self._tellings = 0
         self._clock = store.clock
         self.draining = False
 
@@ -91,6 +92,7 @@ class Claimer(Looper):
 
     def told(self, service: str | None = None) -> None:
         """There is work for it; for any of them."""
+        self._tellings += 1
         if service is None:
             self._dry.clear()
         else:
@@ -103,7 +105,7 @@ class Claimer(Looper):
         if want == 0:
             return False
         process_id = self._process_id()
-        began = self._clock.monotonic()
+        began, tellings = self._clock.monotonic(), self._tellings
         try:
             claimed, infos = self._store.write("claim", lambda tx: self._take(tx, pool, want))
         except Exception:
@@ -112,6 +114,8 @@ class Claimer(Looper):
         if not claimed:
             if not pool.guarded:
                 self._dry[pool.service.name] = time.monotonic() + DRY
+                if self._tellings != tellings:  # what we were told of came after our look
+                    self._dry.pop(pool.service.name, None)
             return False
         METERS.claim(pool.service.name, len(claimed), self._clock.monotonic() - began)
         self._infos |= infos

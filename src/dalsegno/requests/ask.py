@@ -44,25 +44,21 @@ def ask_in(
     tx: Tx, settings: Settings, body: ParseBody, *, created_by: str | None = None, requested_by: str | None = None
 ) -> Asked:
     """The same in a transaction of one's own."""
-    digest = body.hash
-    twin = active_twin(tx, key_of(digest))
-    if twin is None:
-        _check_cap(tx, created_by, settings.requests_per_client_max)
-        prepare_lane(tx, settings)
-        twin, created = submit(
-            tx,
-            PARSE,
-            items=[ITEM],
-            scope=body.stored(),
-            requested_by=requested_by or created_by,
-            dedupe=key_of(digest),
-        )
-        if created:
-            _keep(tx, twin, digest, body, created_by)
-            set_tries(tx, twin, settings.requests_max_retries)
-            return Asked(twin, tx.now, True)
-    tx.conn.execute(_HIT, {"job": twin})
-    return Asked(twin, tx.now, False)
+    key = key_of(body.hash)
+    cap = settings.requests_per_client_max
+    if cap and active_twin(tx, key) is None:
+        _check_cap(tx, created_by, cap)
+    job_id, created = submit(
+        tx, PARSE, items=[ITEM], scope=body.stored(), requested_by=requested_by or created_by, dedupe=key
+    )
+    if not created:
+        tx.conn.execute(_HIT, {"job": job_id})
+        return Asked(job_id, tx.now, False)
+    row = {"hash": body.hash, "body": body.stored(), "created_by": created_by, "created_at": tx.now}
+    tx.conn.execute(sa.insert(parse_requests), {"job_id": job_id, **row})
+    prepare_lane(tx, settings)
+    set_tries(tx, job_id, settings.requests_max_retries)
+    return Asked(job_id, tx.now, True)
 
 
 def key_of(digest: str) -> str:
@@ -84,14 +80,7 @@ _ACTIVE = sa.or_(parse_requests.c.state == sa.literal_column("'PENDING'"),
                  parse_requests.c.state == sa.literal_column("'RUNNING'"))  # fmt: skip
 
 
-def _keep(tx: Tx, job_id: int, digest: str, body: ParseBody, created_by: str | None) -> None:
-    row = {"job_id": job_id, "hash": digest, "body": body.stored(), "created_by": created_by, "created_at": tx.now}
-    tx.conn.execute(sa.insert(parse_requests), row)
-
-
 def _check_cap(tx: Tx, created_by: str | None, cap: int) -> None:
-    if not cap:
-        return
     if tx.conn.dialect.name == "postgresql":
         tx.conn.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(created_by or ""))))
     own = parse_requests.c.created_by.is_(None) if created_by is None else parse_requests.c.created_by == created_by
