@@ -49,7 +49,8 @@ def test_the_check_tries_everything_the_settings_name(here: str, folder: Path) -
     answer = say("config", "check", "--env-file", "my.env", "--json").data
     assert answer.keys() == {"file", "database", "library", "services"}
     assert answer["library"] == str(folder / "music")
-    assert answer["services"] == ["tone", "listen", "playlist", "echo", "gate", "collect", "sync", "download", "upload"]
+    assert answer["services"] == ["tone", "listen", "playlist", "echo", "gate", "collect", "sync", "download", "upload",
+                                  "parse-search", "parse-decode"]  # fmt: skip
     assert say("config", "check", "--env-file", "my.env").out.endswith("All is well.\n")
 
 

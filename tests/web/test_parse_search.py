@@ -62,15 +62,25 @@ def test_a_bad_body_is_refused(served: Desk, body: Any) -> None:
     assert served.post("/api/v1/parse/search", body, 400)["code"] == "request_invalid"
 
 
+def test_where_nobody_works_the_request_is_the_answer(desk: Desk) -> None:
+    answer = desk.http.post("/api/v1/parse/search", json={"title": "film"})
+    assert answer.status_code == 202, answer.text
+    assert answer.json() == desk.get(answer.headers["Location"])
+    assert answer.json()["status"] == "PENDING"
+
+
 def test_who_goes_away_stops_waiting_and_not_the_work(served: Desk, upstream: Kodik) -> None:
     upstream.film("Film")
     upstream.open.clear()
+    listening = len(served.store._listeners)
     host, _, port = served.url.removeprefix("http://").partition(":")
     body = b'{"title": "film", "decodeLinks": true}'
     with socket.create_connection((host, int(port))) as wire:
         head = f"POST /api/v1/parse/search HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
         wire.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         assert upstream.waiting.acquire(timeout=30)
+        assert len(served.store._listeners) == listening + 1
+    wait_until(lambda: len(served.store._listeners) == listening, "nobody to wait any more")
     upstream.open.set()
 
     def done() -> Any:

@@ -16,7 +16,6 @@ from dalsegno.requests.decoders.model import Decoded, Decoder, Link
 from dalsegno.requests.upstream import Found, Offer, Permit, SearchSource, Wanted, Work
 from dalsegno.sources import forms
 from dalsegno.sources.model import Source, Track, Unusable
-from dalsegno.sources.urls import lasting
 
 if TYPE_CHECKING:
     from dalsegno.sources.registry import Sources
@@ -68,7 +67,7 @@ class CatalogDecoder(Decoder):
         media = self._source(link).resolve(forms.track(json.loads(link.url.split(":", 2)[2])))
         if media.url is None:
             raise Unusable("This is a file on the machine that found it; it has no address.", code="no_address")
-        if media.trusted and not lasting(media.url):  # an operator's own server, whose addresses hold a login
+        if media.headers or (media.secrets and media.expires_at is None):  # what expires is for this file alone
             raise Unusable("Its address holds credentials, which are not given out.", code="holds_credentials")
         return Decoded(url=media.url, expires_at=media.expires_at)
 

@@ -139,7 +139,8 @@ def _keep_variants(
     )
     for each in of_these(conn, query, seasons.c.content_id, sorted(works)):
         known[each["episode_id"], each["translation_id"]] = each
-    new = []
+    new: list[dict[str, Any]] = []
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for place, (content, offer) in places.items():
         row = known.get(place)
         told = {name: getattr(offer, name) for name in (*_SEEN, "link")}
@@ -147,17 +148,22 @@ def _keep_variants(
             new.append({"episode_id": place[0], "translation_id": place[1], **told})
             changed.add(content)
             continue
+        if row["mp4_link"] is not None and row["link"] == offer.link:
+            del told["quality"]  # its decoder has seen the file
         different: dict[str, Any] = {name: text for name, text in told.items() if text and row[name] != text}
         if row["missing_at"] is not None:
             different["missing_at"] = None
         if "link" in different and row["mp4_link"] is not None:
             different["expires_at"] = now  # what was decoded belongs to another page
         if different:
-            conn.execute(sa.update(variants).where(variants.c.id == row["id"]).values(**different))
+            alike.setdefault(tuple(different), []).append({"number": row["id"], **different})
         if different.keys() & {*_SEEN, "missing_at"}:
             changed.add(content)
     if new:
         conn.execute(sa.insert(variants), new)
+    for names, rows in alike.items():
+        one = sa.update(variants).where(variants.c.id == sa.bindparam("number"))
+        conn.execute(one.values({name: sa.bindparam(name) for name in names}), rows)
     told_of = {(number, offer.translation_id) for number, work in works.items() if work.whole for offer in work.offers}
     for place, old in known.items():
         # Its translation was told of, whole, and it was not among it. Of others nothing is known.

@@ -6,6 +6,7 @@ A plug-in is an entry point of the group `dalsegno.search_sources`: a callable t
 
 from __future__ import annotations
 
+import logging
 import threading
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dalsegno.sources.http import Http
     from dalsegno.sources.registry import Config, Sources
 
+log = logging.getLogger(__name__)
 GROUP = "dalsegno.search_sources"
 
 
@@ -61,9 +63,15 @@ class Upstreams:
         return [Kodik.name, *self._plugins, *(self._sources.known() if self._sources is not None else ())]
 
     def _catalog(self) -> list[str]:
-        if self._sources is None:
-            return []
-        return [source.name for source in self._sources if source.can("search")]
+        return [] if self._sources is None else [name for name in self._sources.names() if self._can_search(name)]
+
+    def _can_search(self, name: str) -> bool:
+        assert self._sources is not None
+        try:
+            return self._sources.get(name).can("search")
+        except Exception as error:  # one that cannot be opened is told of where the catalog asks it
+            log.warning("%s is not searched: %s", name, error)
+            return False
 
     def _make(self, name: str) -> SearchSource:
         if name == Kodik.name:
