@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from dalsegno.engine.limits import set_limit
+from dalsegno.model.limit import Limit
 from dalsegno.requests.schema import variants
-from tests.helpers import assert_sound, items_of, statuses_of
+from dalsegno.store.schema import breakers
+from tests.helpers import assert_sound, every, items_of, statuses_of, wait_until
 from tests.requests.conftest import Studio
 from tests.requests.upstream import Answer, Kodik
 
@@ -121,8 +126,6 @@ def test_what_another_request_decoded_meanwhile_is_not_decoded_again(studio: Stu
 
 
 def _planned(studio: Studio, job_id: int) -> bool:
-    from tests.helpers import wait_until
-
     return bool(wait_until(lambda: items_of(studio.store, job_id, "decode"), "the second to be planned"))
 
 
@@ -132,3 +135,45 @@ def test_the_decoders_are_tried_in_their_order(studios: Callable[..., Studio], u
     done = studio.carry_out(title="film", decodeLinks=True)
     assert (done.status, done.failed) == ("DONE", 1)
     assert 'There is no decoder "nope"' in studio.variants()[0]["error_message"]
+
+
+def test_a_limit_of_the_source_holds_for_all_its_variants(studio: Studio, upstream: Kodik) -> None:
+    studio.store.write("limit", lambda tx: set_limit(tx, "decode:kodik", Limit(concurrent=1), "test"))
+    upstream.serial(episodes=12, translations=1)
+    at_once, most = set(), []
+    lock = threading.Lock()
+
+    def hook(path: str, count: int) -> Answer | None:
+        with lock:
+            at_once.add(path)
+            most.append(len(at_once))
+        threading.Event().wait(0.005)  # long enough for another to come, if one could
+        with lock:
+            at_once.discard(path)
+        return None
+
+    upstream.hook = hook
+    assert studio.carry_out(title="long serial", decodeLinks=True).decoded == 12
+    assert max(most) == 1
+
+
+def test_a_host_that_is_too_busy_rests_alone(studios: Callable[..., Studio], upstream: Kodik) -> None:
+    """The others of the same source go on, and whoever waits for it has lost nothing."""
+    studio = studios(**upstream.settings, source_options={"kodik_hosts": "localhost"})
+    busy = upstream.film("Film", kinopoisk_id="1")
+    other = upstream.film("Film two", kinopoisk_id="2")
+    other["link"] = other["link"].replace("127.0.0.1", "localhost")
+    upstream.hook = lambda path, count: (429, {"Retry-After": "100"}, b"") if path == path_of(busy) else None
+    job = studio.ask(title="film", decodeLinks=True)
+    with studio.engine():
+        wait_until(lambda: studio.view(job).decoded == 1, "the other one")
+        wait_until(lambda: every(studio.store, sa.select(breakers).where(breakers.c.state == "open")), "a breaker")
+    (breaker,) = every(studio.store, sa.select(breakers).where(breakers.c.state == "open"))
+    assert breaker["name"].startswith("decode:kodik@127.0.0.1:")
+    waiting = next(item for item in items_of(studio.store, job, "decode") if item["status"] == "pending")
+    assert (waiting["attempt"], waiting["interruptions"]) == (0, 0)
+    assert upstream.decoded()[path_of(busy)] == 1
+
+
+def path_of(film: dict[str, Any]) -> str:
+    return urlsplit(film["link"]).path
