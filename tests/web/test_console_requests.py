@@ -214,7 +214,7 @@ def test_what_failed_is_tried_again_from_the_page(parser: Desk, upstream: Kodik)
     until(parser, number, "DONE")
     page = check_page(parser, f"/requests/{number}")
     assert page.all("form", action=f"/requests/{number}/retry") == []
-    assert "Nothing in it failed" in flash(post(parser, f"/requests/{number}/retry"))
+    assert "submit it again" in flash(post(parser, f"/requests/{number}/retry"))
 
 
 def test_a_retry_beside_a_twin_names_it(desk: Desk) -> None:

@@ -44,12 +44,10 @@ REQUESTS = grammar(
 
 def find_requests(tx: Tx, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page[RequestView]:
     """A page of the requests that a query finds."""
-    path = Walk(
-        sa.select(parse_requests.c.job_id),
-        (parse_requests.c.job_id,),
-        _along(query, tx.now),
-        REQUESTS.where(query, tx.now),
-    )
+    key = _indexed(query)
+    along = [] if key is None else [REQUESTS.condition(query.of(key)[0], tx.now)]
+    rest = REQUESTS.where(query, tx.now, but=() if key is None else (key,))
+    path = Walk(sa.select(parse_requests.c.job_id), (parse_requests.c.job_id,), along, rest)
     budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
     lines = views_of(tx, [row["job_id"] for row in found.rows])
@@ -63,9 +61,10 @@ def newest_with(tx: Tx, digest: str) -> RequestView | None:
     return None if found is None else views_of(tx, [found["job_id"]])[0]
 
 
-def _along(query: Query, now: datetime) -> list[Condition]:
-    """What an index finds: a hash, or a state."""
-    digest, state = only(query, "hash"), only(query, "state")
-    if digest is not None and len(digest) == WHOLE:
-        return [_hashed(Value(digest), now)]
-    return [] if state is None else [_in_state(Value(state), now)]
+def _indexed(query: Query) -> str | None:
+    """The key that an index answers: a hash, or a state."""
+    for key in ("hash", "state"):
+        named = only(query, key) if len(query.of(key)) == 1 else None
+        if named is not None and (key == "state" or len(named) == WHOLE):
+            return key
+    return None

@@ -241,7 +241,8 @@ def again(body: Mapping[str, Any]) -> str:
 @router.get("/requests/contents/{content_id}")
 def content(request: Request, here: Here, content_id: Number) -> HTMLResponse:
     card, now = here.store.read(lambda tx: (content_card(tx, content_id), tx.now))
-    return render(request, here, "request_content.html", page="requests", card=card, now=now)
+    keyless = not here.settings.requests_api_key  # with a key, the API is for those who have it or signed in
+    return render(request, here, "request_content.html", page="requests", card=card, now=now, open=keyless)
 
 
 @router.post("/requests/{request_id}/cancel")
