@@ -8,7 +8,6 @@ Writes src/dalsegno/web/api/examples.json. The tests hold every example against 
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import subprocess
@@ -72,6 +71,8 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
     ("retry_exception", "POST", "/api/exceptions/{fingerprint}/retry", {"fingerprint": "GROUP"}, {}, {}),
     ("parse_search", "POST", "/api/v1/parse/search", {}, {}, {"shikimoriId": "20", "decodeLinks": True}),
     ("source_list", "GET", "/api/v1/{source}/list", {"source": "kodik"}, {"limit": 1, "types": "anime-serial"}, None),
+    ("export_ready", "GET", "/api/v1/export/ready", {}, {"cursor": "", "size": 1}, None),
+    ("export_content", "GET", "/api/v1/export/{content_id}", {"content_id": 1}, {}, None),
     ("submit_parse_request", "POST", "/api/v1/parse/requests", {}, {}, {"title": "Naruto", "decodeLinks": True}),
     ("parse_requests", "GET", "/api/v1/parse/requests", {}, {"limit": 1, "offset": 0}, None),
     ("parse_request", "GET", "/api/v1/parse/requests/{request_id}", {"request_id": "REQUEST"}, {}, None),
@@ -158,15 +159,13 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, kodik() as upstream:
         upstream.serial(episodes=2, translations=2, title="Naruto")
-        env = {**os.environ, "KODIK_URL": upstream.url, "KODIK_TOKEN": TOKEN, "REQUESTS_DECODERS": "direct"}
         command = [sys.executable, "-m", "dalsegno", "demo", "--folder", folder, "--port", "0", "--pace", "0.2"]
-        server = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=env
-        )
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
         try:
             url = _address(server)
             with httpx.Client(base_url=url, timeout=30) as client:
                 _wait(client)
+                _search_at(client, upstream.url)
                 recorded = _record(client)
         finally:
             server.terminate()
@@ -193,6 +192,14 @@ def _wait(client: httpx.Client) -> None:
             return
         time.sleep(0.1)
     raise SystemExit("the demo did not finish")
+
+
+def _search_at(client: httpx.Client, url: str) -> None:
+    """Parse requests need somebody to ask."""
+    found = client.get("/api/config/env").json()
+    more = f"KODIK_URL={url}\nKODIK_TOKEN={TOKEN}\nREQUESTS_SOURCES=kodik\nREQUESTS_DECODERS=direct\n"
+    saved = {"content": found["content"] + more, "note": "search at Kodik", "base_revision": found["revision"]["id"]}
+    client.put("/api/config/env", json=saved).raise_for_status()
 
 
 def _record(client: httpx.Client) -> dict[str, Any]:
