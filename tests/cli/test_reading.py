@@ -25,7 +25,7 @@ def test_run_answers_with_the_job_and_the_exit_code(here: str, folder: Path) -> 
     answer = say("run", "echoes", *STUDIO, "--items", "items.txt", "--json").data
     assert answer.keys() == {"job", "exit_code"}
     assert answer["exit_code"] == 0
-    assert answer["job"].keys() == {"job_id", "status", "reason", "fraction", "stages"}
+    assert answer["job"].keys() == {"job_id", "status", "reason", "fraction", "stages", "cause"}
     assert answer["job"]["status"] == "completed"
     assert answer["job"]["stages"][0].keys() == {
         "key", "service", "status", "done", "expected", "failed", "fraction", "rate", "seconds_left", "last_error",
