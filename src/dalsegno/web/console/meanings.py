@@ -62,7 +62,10 @@ MEANINGS = {
         N_("A page of another site asked for this"),
         N_("Nothing was changed. Do it here, if you meant to."),
     ),
-    "parse_failed": (N_("The parse request has no result"), N_("Look at the details; the sources may know more later.")),
+    "parse_failed": (
+        N_("The parse request has no result"),
+        N_("Look at the details; the sources may know more later."),
+    ),
     "payload_too_large": (N_("That is too large"), N_("Store large data as a file and pass its path.")),
     "query_invalid": (N_("This filter cannot be read"), N_("Correct it at the place that is named.")),
     "read_only": (
