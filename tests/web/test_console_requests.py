@@ -117,10 +117,11 @@ def rows(desk: Desk, q: str = "", cursor: str = "") -> list[int]:
 def test_chips_and_filters_find_requests(desk: Desk) -> None:
     naruto = ask(desk, title="Наруто", shikimoriId="20")
     bleach = ask(desk, title="Bleach", by="attic")
-    film = ask(desk, imdbId="tt0133093")
+    film = ask(desk, imdbId="tt0133093", kinopoiskId="301")
     finish(desk.store, bleach)
     finish(desk.store, film, "failed")
     assert rows(desk) == [film, bleach, naruto]
+    assert "Kinopoisk 301 #" in get(desk, "/requests").by_id(f"row-{film}").text
     digest = body_of({"title": "bleach"}).hash
     for q, wanted in {
         "state:pending": [naruto], "state:done": [bleach], "state:failed": [film], "state:done,failed": [film, bleach],

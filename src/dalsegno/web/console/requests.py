@@ -76,11 +76,16 @@ def requests(request: Request, here: Here, q: str = "", cursor: str | None = Non
 
 def title_of(body: Mapping[str, Any]) -> str:
     """What it asks for, in a word: the title, or an id where it has none."""
-    return str(body.get("title") or next((body[name] for name in IDS if name in body), ""))
+    return str(body.get("title") or _ids(body)[0])
 
 
-def ids_of(body: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(LABELS[name], str(body[name])) for name in IDS if body.get(name)]
+def ids_of(body: Mapping[str, Any]) -> str:
+    """Those that do not stand in the place of the title."""
+    return " · ".join(_ids(body) if body.get("title") else _ids(body)[1:])
+
+
+def _ids(body: Mapping[str, Any]) -> list[str]:
+    return [f"{LABELS[name]} {body[name]}" for name in IDS if body.get(name)]
 
 
 def curl(request: Request, here: Room, body: Mapping[str, Any]) -> str:

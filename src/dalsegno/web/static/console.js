@@ -7,14 +7,14 @@ const said = pill.dataset, lang = document.documentElement.lang, now = Date.now;
 async function get(place, regions) {
 	const url = new URL(place, location);
 	url.searchParams.set("fragment", regions);
-	const answer = await fetch(url, { signal: AbortSignal.timeout(15000) });
+	const answer = await fetch(url, { signal: AbortSignal.timeout(15e3) });
 	if (answer.redirected) location.reload();
 	if (!answer.ok) throw answer;
 	return answer.text();
 }
 const swap = (target, text, how) => htmx.swap({ target, text, swap: how, sourceElement: target });
 const tick = (checked) => $$("[data-tick]").forEach((each) => Object.assign(each, { checked }));
-const menus = (shut) => $$("details.menu[open]").forEach((menu) => shut(menu) && (menu.open = false));
+const menus = (shut) => $$(".menu[open]").forEach((menu) => shut(menu) && (menu.open = false));
 
 // times in the reader's zone
 const skew = new Date(said.now) - now(), past = new Intl.RelativeTimeFormat(lang, { numeric: "auto", style: "narrow" });
@@ -26,12 +26,12 @@ function local(root) {
 	const today = new Date().toLocaleDateString("sv") + " ";
 	for (const time of $$("time", root)) {
 		const at = new Date(time.dateTime);
-		const text = time.dataset.ago ? ago((now() + skew - at) / 1000) : at.toLocaleString("sv").replace(today, "");
+		const text = time.dataset.ago ? ago((now() + skew - at) / 1e3) : at.toLocaleString("sv").replace(today, "");
 		if (time.textContent !== text) time.textContent = text;
 	}
 }
 
-// Live: a topic changed, its regions are fetched.
+// Live: a topic changed, fetch its regions.
 const dirty = new Set(), asked = {};
 let up, frozen, busy, timer, fresh = now();
 
@@ -88,12 +88,12 @@ on("htmx:before:swap", ({ detail: { tasks } }) => {
 on("htmx:after:swap change", tidy);
 function tidy({ target } = {}) {
 	if (target?.matches?.("[data-tick-all]")) tick(target.checked);
-	$$("[data-count]").forEach((each) => { each.textContent = $$("[data-tick]:checked").length; });
+	for (const each of $$("[data-count]")) each.textContent = $$("[data-tick]:checked").length;
 	$$(".chart").forEach(draw);
 }
 
 function show() {
-	const old = Math.round((now() - fresh) / 1000);
+	const old = Math.round((now() - fresh) / 1e3);
 	const kind = frozen ? "frozen" : up ? "on" : old > 15 ? "stale" : "lost";
 	pill.className = "pill " + kind;
 	const [word, small] = $$("b, small", pill);
@@ -109,7 +109,7 @@ on("htmx:sse:before:connection htmx:sse:error htmx:sse:close", () => { up = fals
 on("htmx:sse:before:message", ({ detail: { message: { event } } }) => {
 	up = event !== "stale";
 	if (up && !dirty.size) fresh = now();
-	if (!/^(hello|beat|stale)$/.test(event)) touch(/^(resync|fresh)$/.test(event) ? undefined : event);
+	if (!/hello|beat|stale/.test(event)) touch(/resync|fresh/.test(event) ? undefined : event);
 });
 on("visibilitychange", () => touch());
 on("DOMContentLoaded", show);
@@ -121,6 +121,7 @@ on("click", async (event) => {
 	const { target } = event, link = target.closest("a[data-drawer]");
 	menus((menu) => !menu.contains(target));
 	if (target.closest("[data-help]")) help.showModal();
+	if (target.matches(".hash")) document.execCommand("copy");
 	if (target.closest(".arrivals")) { target.closest("[data-live]").dataset.all = ""; touch(); }
 	if (!link || event.ctrlKey || event.metaKey) return;
 	event.preventDefault();
@@ -136,8 +137,8 @@ function move(step) {
 	const rows = $$("[data-list] > *"), here = cursor();
 	const next = rows[Math.max(0, rows.indexOf(here) + step)];
 	if (!next) return;
-	here?.removeAttribute("data-cursor");
-	next.setAttribute("data-cursor", "");
+	delete here?.dataset.cursor;
+	next.dataset.cursor = "";
 	next.scrollIntoView({ block: "nearest" });
 }
 function press(key) {
@@ -152,8 +153,8 @@ on("keydown", (event) => {
 		menus((menu) => !$("summary", menu).focus());
 		if (target.matches("input")) target.blur();
 	}
-	if (event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]")) return;
-	if (target.matches("textarea, select, input:not([type=checkbox])")) return;
+	if (event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]")
+		|| target.matches("textarea, select, input:not([type=checkbox])")) return;
 	const place = now() - going < 1500 && $(`[data-go="${CSS.escape(key)}"]`);
 	const free = !target.matches("a, button, summary, input");
 	going = 0;
