@@ -45,7 +45,7 @@ def test_a_request_is_a_job_of_one_search_and_what_it_plans(store: Store) -> Non
     found = every(store, sa.select(stages).order_by(stages.c.seq))
     assert [(row["key"], row["service"], row["total"], row["planned"]) for row in found] == [
         ("search", SEARCH, 1, True),
-        ("decode", DECODE, 0, False),
+        ("decode", DECODE, 0, True),  # links are not to be decoded, so there is nothing to plan
     ]
     assert [row["key"] for row in every(store, sa.select(items))] == ["request"]
     (row,) = every(store, sa.select(parse_requests))
@@ -86,6 +86,12 @@ def test_of_many_stores_that_ask_at_once_one_creates(database_url: str, stores: 
             assert row["hits"] == 15
             set_status(opened[0], number, "completed", finished_at=answers[0].at)
     assert len(every(opened[0], sa.select(jobs.c.id))) == 3
+
+
+def test_what_is_to_be_decoded_is_planned_once_it_is_found(store: Store) -> None:
+    asked = wanted(store, body_of({"title": "a", "decodeLinks": True}))
+    found = every(store, sa.select(stages).where(stages.c.job_id == asked.id).order_by(stages.c.seq))
+    assert [(row["key"], row["planned"]) for row in found] == [("search", True), ("decode", False)]
 
 
 def test_the_lane_and_the_tries_are_those_of_the_settings(store: Store) -> None:

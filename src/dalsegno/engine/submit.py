@@ -132,6 +132,8 @@ def _submit(
     added = {key: len(specs) for key, specs in by_step.items()}
     stage_ids = _insert_stages(tx, job_id, definition, fields["priority"], overlay, added)
     for key, specs in by_step.items():
+        if not specs:
+            continue
         tx.hot.insert_items(tx, job_id, stage_ids[key], number_items(specs))
     tx.hot.insert_events(
         tx,

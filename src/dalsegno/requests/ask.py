@@ -48,8 +48,11 @@ def ask_in(
     cap = settings.requests_per_client_max
     if cap and active_twin(tx, key) is None:
         _check_cap(tx, created_by, cap)
+    items: dict[str, list[str]] = {"search": [ITEM]}
+    if not body.decode_links:
+        items["decode"] = []  # said now, so that nobody has to plan it
     job_id, created = submit(
-        tx, PARSE, items=[ITEM], scope=body.stored(), requested_by=requested_by or created_by, dedupe=key
+        tx, PARSE, items=items, scope=body.stored(), requested_by=requested_by or created_by, dedupe=key
     )
     if not created:
         tx.conn.execute(_HIT, {"job": job_id})
