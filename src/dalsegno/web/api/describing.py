@@ -80,6 +80,9 @@ def _exemplify(operation: dict[str, Any]) -> None:
     body = operation.get("requestBody", {}).get("content", {}).get(JSON)
     if body is not None and known["request"] is not None:
         body["example"] = known["request"]
-    for code, answer in operation["responses"].items():
-        if code.startswith("2") and JSON in answer.get("content", {}):
-            answer["content"][JSON]["example"] = known["response"]
+    answers = {code: answer["content"][JSON] for code, answer in operation["responses"].items()
+               if code.startswith("2") and JSON in answer.get("content", {})}  # fmt: skip
+    shape = answers.get(str(known["status"]), {}).get("schema")
+    for answer in answers.values():
+        if shape in (None, answer.get("schema")):  # another 2xx may answer with something else
+            answer["example"] = known["response"]
