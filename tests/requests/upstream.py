@@ -37,6 +37,8 @@ class Kodik:
     """While it is not set, files are not answered for."""
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     """Released for each file that is asked for."""
+    connections: int = 0
+    """Open now: none are left once a client is dead and all it had sent was heard."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -140,6 +142,15 @@ def kodik() -> Iterator[Kodik]:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            with about._lock:
+                about.connections += 1
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                with about._lock:
+                    about.connections -= 1
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Clients are killed in some tests."""
