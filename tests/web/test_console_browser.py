@@ -64,7 +64,7 @@ def test_times_are_the_reader_s_and_hovering_says_utc(page: Page, desk: Desk) ->
     page.goto("/jobs/1")
     shown = page.locator("dd time").first
     assert shown.get_attribute("title").endswith(" UTC")  # type: ignore[union-attr]
-    told: str = page.evaluate("at => new Date(at).toLocaleTimeString('en')", created)
+    told: str = page.evaluate("at => new Date(at).toLocaleTimeString('sv')", created)
     expect(shown).to_contain_text(told.split(".", maxsplit=1)[0].rpartition(":")[0])
 
 
