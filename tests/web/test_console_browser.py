@@ -126,7 +126,7 @@ def test_space_freezes_the_page_and_lets_it_go_on(page: Page, desk: Desk) -> Non
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     # A topic comes within a quarter of a second; the age of the data goes on to be told.
-    expect(page.locator("#pill")).to_contain_text("old", timeout=10_000)
+    expect(page.locator("#pill")).to_contain_text("ago", timeout=10_000)
     assert [url for url in asked if "fragment" in url] == []
     page.keyboard.press("Space")
     expect(page.locator("#job-rows > tr")).to_have_count(1)
