@@ -183,6 +183,8 @@ def scans(store: Store, statement: str, params: Any) -> set[str]:
     word = "EXPLAIN " if store.shared else "EXPLAIN QUERY PLAN "
 
     def read(tx: Any) -> str:
+        if store.shared:  # where there is an index, a small table could still be cheaper to read whole
+            tx.conn.execute(sa.text("SET LOCAL enable_seqscan = off"))
         return "\n".join(str(row[-1]) for row in tx.conn.exec_driver_sql(word + statement, params))
 
     return {
