@@ -355,7 +355,9 @@ def test_variants_that_failed_are_told_of_and_tried_again_alone(desk: Desk, pars
 def test_a_request_is_canceled_once(desk: Desk, parser: Parser) -> None:
     number = ask(desk, title="a")["id"]
     until(desk, number, phase="SEARCHING")
-    desk.post(f"{PATH}/{number}/cancel", {"requested_by": "shelf"})
+    canceling = desk.post(f"{PATH}/{number}/cancel", {"requested_by": "shelf"})
+    command = f"/api/commands/{canceling['id']}"
+    wait_until(lambda: desk.get(command)["status"] == "applied", "the cancel to be applied")
     parser.found.set()
     gone = until(desk, number, status="FAILED", phase="FAILED")
     assert gone["errorMessage"] == "It was canceled."
