@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dalsegno import Store
 from dalsegno.catalog import upload
+from dalsegno.catalog.catalog import _backend
+from dalsegno.catalog.presence import Presence
 from dalsegno.catalog.templates import order
 from dalsegno.cli.ask import ask
 from tests import audio
@@ -52,6 +56,28 @@ def test_another_disk_in_its_place_is_told(desk: Desk, store: Store, tmp_path: P
     (desk.library / ".dalsegno" / "library-id").write_text("another\n")
     job = run(store, desk.settings(), "download")
     assert job_of(store, job)["pause_reason"].startswith(f"library_missing: another library is at {desk.library} on ")
+
+
+def test_a_library_that_another_worker_is_making_is_not_taken_for_a_strange_one(store: Store, tmp_path: Path) -> None:
+    presence = Presence(store, "node")
+
+    def made(root: Path) -> None:
+        store.write("backend", lambda tx: _backend(tx, "library", str(root)))
+        start.wait()
+        presence.mark(root)
+
+    def looked_at(root: Path) -> None:
+        start.wait()
+        while not root.is_dir() or not presence.is_here(root):
+            presence.check(root)
+
+    for number in range(40):
+        start = threading.Barrier(4)
+        with ThreadPoolExecutor(4) as workers:
+            root = tmp_path / str(number)
+            asked = [workers.submit(each, root) for each in (made, looked_at, looked_at, looked_at)]
+            for each in asked:
+                each.result()
 
 
 def test_an_upload_is_left_to_the_machine_that_has_the_file(

@@ -41,7 +41,7 @@ def test_every_region_of_a_job_under_way(desk: Desk, songs: Songs) -> None:
     for tab in TABS:
         check_page(desk, f"/jobs/{job}?tab={tab}")
     check_page(desk, "/jobs")
-    assert "晴天 <1>" in get(desk, f"/jobs/{job}?tab=workers").by_id("job-tab").text
+    wait_until(lambda: "晴天 <1>" in get(desk, f"/jobs/{job}?tab=workers").by_id("job-tab").text, "what workers are at")
     assert "query: 晴天" in get(desk, f"/jobs/{job}").by_id("job-tab").text
 
 

@@ -81,7 +81,9 @@ class Presence:
 
     def check(self, root: Path) -> None:
         """Raises LibraryMissing. A new library, that nothing is in yet, need not have been made."""
-        if not self.is_here(root) and (read_marker(root) or self._store.read(lambda tx: self._in_use(tx, root))):
+        if self.is_here(root) or not (read_marker(root) or self._store.read(lambda tx: self._in_use(tx, root))):
+            return
+        if not self.is_here(root):  # looked at once more: another worker may have been making it
             raise self.missing(root)
 
     def mark(self, root: Path) -> None:
