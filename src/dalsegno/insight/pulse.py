@@ -13,7 +13,9 @@ import sqlalchemy as sa
 
 from dalsegno.insight.events import Cursor
 from dalsegno.model.records import EventRecord
+from dalsegno.store.postgres_sql import SAFE_TX
 from dalsegno.store.schema import (
+    UtcTime,
     breakers,
     commands,
     config_revisions,
@@ -25,7 +27,7 @@ from dalsegno.store.schema import (
     workers,
     workflows,
 )
-from dalsegno.store.store import Tx
+from dalsegno.store.store import Store, Tx
 
 MOST = 5_000
 """Events that are looked through; of more it is only said that they are too many to tell one by one."""
@@ -45,22 +47,29 @@ class Happened(NamedTuple):
     too_many: bool
 
 
-def happened(tx: Tx, after: Cursor, seen: Cursor, item_ids: Collection[int] = ()) -> Happened:
-    """Between `after` and the end; and beyond it, what is there already and comes after `seen`."""
-    end = position(tx)
-    head = _first(tx, _LAST[_by_tx(tx)]) if _by_tx(tx) else end
+def look(store: Store, after: Cursor | None, seen: Cursor, item_ids: Collection[int] = ()) -> tuple[Happened, Marks]:
+    """What happened between `after` and the end; and beyond it, what is there already and comes after `seen`.
+
+    Also the marks of what people wait for without an event: their commands and the log. No transaction is needed: what
+    is before the end stays as it is, and what is beyond it is looked at again.
+    """
+    (row,) = store.glance(_NOW[store.shared], {})
+    end = _cursor(row["end_tx"], row["end_id"])
+    head = _cursor(row["head_tx"], row["head_id"]) if store.shared and after is not None else end
     kinds: set[tuple[str, int | None]] = set()
     counted = 0
-    for low, high in ((after, end), (max(seen, end), head)):
+    since = end if after is None else after
+    for low, high in ((since, end), (max(seen, end), head)):
         if high > low:
-            for kind, job_id, count in tx.conn.execute(_KINDS[_by_tx(tx)], _range(low, high, most=MOST + 1)):
-                kinds.add((kind, job_id))
-                counted += count
+            for kind in store.glance(_KINDS[store.shared], _range(low, high, most=MOST + 1)):
+                kinds.add((kind["type"], kind["job_id"]))
+                counted += kind["count"]
     touched: list[int] = []
-    if item_ids and max(end, head) > after:
-        asked = _range(after, max(end, head)) | {"items": list(item_ids)}
-        touched = list(tx.conn.execute(_TOUCHED[_by_tx(tx)], asked).scalars())
-    return Happened(end, head, sorted(kinds, key=str), touched, counted > MOST)
+    if item_ids and max(end, head) > since:
+        asked = _range(since, max(end, head)) | {"items": list(item_ids)}
+        touched = store.read(lambda tx: list(tx.conn.execute(_TOUCHED[store.shared], asked).scalars()))
+    found = Happened(end, head, sorted(kinds, key=str), touched, counted > MOST)
+    return found, {"logs": (row["logs"],), "commands": (row["commands"], row["waiting"])}
 
 
 def between(tx: Tx, after: Cursor, end: Cursor | None = None, limit: int = 500) -> list[EventRecord]:
@@ -103,7 +112,31 @@ def read_cursor(text: str) -> Cursor | None:
 
 # --- what changes without an event ----------------------------------------------------------------
 
-Fingerprints = dict[str, Sequence[Any]]
+Marks = dict[str, Sequence[Any]]
+
+
+def slow_marks(store: Store) -> Marks:
+    """Of small tables that change all the time; once a second is often enough for a person."""
+    (row,) = store.glance(_SLOW, {})
+    marks = list(row.values())
+    alive = store.glance(_PROCESSES[store.shared], {})
+    now = store.clock.now()
+    return {
+        "workers": [
+            (
+                each["id"],
+                each["heartbeat_at"],
+                each["newest"],
+                each["count"],
+                each["lease_until"] > each.get("now", now),
+            )
+            for each in alive
+        ],
+        "limits": marks[:4],
+        "breakers": marks[4:7],
+        "workflows": marks[7:9],
+        "config": marks[9:],
+    }
 
 
 def _sum(ids: sa.Select[tuple[Any]]) -> sa.ScalarSelect[Any]:
@@ -111,53 +144,45 @@ def _sum(ids: sa.Select[tuple[Any]]) -> sa.ScalarSelect[Any]:
     return sa.select(sa.func.sum(some.c.id)).scalar_subquery()
 
 
-def _ids(table: sa.Table) -> sa.ScalarSelect[Any]:
+def _ids(table: sa.Table, shared: bool) -> sa.ScalarSelect[Any]:
+    """Changes with every row that is added. Of one writer the last id says it all."""
+    if not shared:
+        return sa.select(sa.func.max(table.c.id)).scalar_subquery()
     return _sum(sa.select(table.c.id).order_by(table.c.id.desc()).limit(LAST))
-
-
-_WAITING = sa.select(commands.c.id).where(sa.text("commands.status = 'pending'")).order_by(commands.c.id).limit(LAST)
-_QUICK = sa.select(_ids(logs), _ids(commands), _sum(_WAITING))
-_WORKERS = (
-    sa.select(workers.c.process_id, sa.func.max(workers.c.updated_at), sa.func.count())
-    .group_by(workers.c.process_id)
-    .order_by(workers.c.process_id)
-)
-_PROCESSES = sa.select(processes.c.id, processes.c.heartbeat_at, processes.c.lease_until).order_by(processes.c.id)
-_PERMITS = sa.select(sa.func.count()).where(sa.text("NOT permits.released")).select_from(permits).scalar_subquery()
 
 
 def _of(column: sa.Column[Any], function: Any = sa.func.max) -> sa.ScalarSelect[Any]:
     return sa.select(function(column)).scalar_subquery()
 
 
+_WAITING = sa.select(commands.c.id).where(sa.text("commands.status = 'pending'")).order_by(commands.c.id).limit(LAST)
+_PERMITS = sa.select(sa.func.count()).where(sa.text("NOT permits.released")).select_from(permits).scalar_subquery()
 _SLOW = sa.select(
-    _of(limits.c.granted, sa.func.sum), _of(limits.c.updated_at), _of(limits.c.name, sa.func.count), _PERMITS,
-    _of(breakers.c.updated_at), _of(breakers.c.failures, sa.func.sum), _of(breakers.c.name, sa.func.count),
-    _of(workflows.c.id), _of(workflows.c.updated_at),
-    _of(config_revisions.c.id), _of(config_revisions.c.applied_at),
+    *(
+        mark.label(f"mark_{number}")
+        for number, mark in enumerate((
+            _of(limits.c.granted, sa.func.sum), _of(limits.c.updated_at), _of(limits.c.name, sa.func.count), _PERMITS,
+            _of(breakers.c.updated_at), _of(breakers.c.failures, sa.func.sum), _of(breakers.c.name, sa.func.count),
+            _of(workflows.c.id), _of(workflows.c.updated_at),
+            _of(config_revisions.c.id), _of(config_revisions.c.applied_at),
+        ))
+    )
 )  # fmt: skip
 
 
-def quick_marks(tx: Tx) -> Fingerprints:
-    """Of what people wait for: their commands and the log."""
-    row = tx.conn.execute(_QUICK).one()
-    return {"logs": row[:1], "commands": row[1:]}
+def _processes(shared: bool) -> sa.Select[Any]:
+    own = workers.c.process_id == processes.c.id
+    query = sa.select(
+        processes.c.id,
+        processes.c.heartbeat_at,
+        processes.c.lease_until,
+        sa.select(sa.func.max(workers.c.updated_at)).where(own).scalar_subquery().label("newest"),
+        sa.select(sa.func.count()).select_from(workers).where(own).scalar_subquery().label("count"),
+    ).order_by(processes.c.id)
+    return query.add_columns(sa.func.clock_timestamp(type_=UtcTime).label("now")) if shared else query
 
 
-def slow_marks(tx: Tx) -> Fingerprints:
-    """Of small tables that change all the time; once a second is often enough for a person."""
-    now = tx.hot.database_now(tx)
-    seen = tx.conn.execute(_PROCESSES).all()
-    alive = [(row[0], row[1], row[2] > now) for row in seen]
-    row = tx.conn.execute(_SLOW).one()
-    return {
-        "workers": [*(tuple(each) for each in tx.conn.execute(_WORKERS)), *alive],
-        "limits": row[:4],
-        "breakers": row[4:7],
-        "workflows": row[7:9],
-        "config": row[9:],
-    }
-
+_PROCESSES = {shared: _processes(shared) for shared in (False, True)}
 
 # --- the order of the log -------------------------------------------------------------------------
 
@@ -194,7 +219,7 @@ def _newest(by_tx: bool, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
 def _some(by_tx: bool) -> sa.Select[Any]:
     query = sa.select(events.c.type, events.c.job_id).where(*_within(by_tx)).order_by(*_order(by_tx))
     some = query.limit(sa.bindparam("most", type_=sa.Integer)).subquery()
-    return sa.select(some.c.type, some.c.job_id, sa.func.count()).group_by(some.c.type, some.c.job_id)
+    return sa.select(some.c.type, some.c.job_id, sa.func.count().label("count")).group_by(some.c.type, some.c.job_id)
 
 
 def _all(by_tx: bool) -> sa.Select[Any]:
@@ -207,11 +232,30 @@ def _touched(by_tx: bool) -> sa.Select[Any]:
     return sa.select(events.c.item_id).where(about, *_within(by_tx)).distinct()
 
 
-_LAST = {by_tx: _newest(by_tx) for by_tx in (False, True)}
 _END = {False: _newest(False), True: _newest(True, events.c.tx < sa.bindparam("safe", type_=sa.BigInteger))}
 _KINDS = {by_tx: _some(by_tx) for by_tx in (False, True)}
 _EVENTS = {by_tx: _all(by_tx) for by_tx in (False, True)}
 _TOUCHED = {by_tx: _touched(by_tx) for by_tx in (False, True)}
+
+
+def _now(shared: bool) -> sa.Select[Any]:
+    """Where the log ends, and the quick marks, as one row."""
+    safe = events.c.tx < sa.literal_column(SAFE_TX)
+    ends = {"end": _newest(True, safe), "head": _newest(True)} if shared else {"end": _newest(False)}
+    places = [
+        newest.with_only_columns(events.c[part]).scalar_subquery().label(f"{name}_{part}")
+        for name, newest in ends.items()
+        for part in ("tx", "id")
+    ]
+    marks = {"logs": _ids(logs, shared), "commands": _ids(commands, shared), "waiting": _sum(_WAITING)}
+    return sa.select(*places, *(mark.label(name) for name, mark in marks.items()))
+
+
+_NOW = {shared: _now(shared) for shared in (False, True)}
+
+
+def _cursor(tx: int | None, id: int | None) -> Cursor:
+    return Cursor() if tx is None or id is None else Cursor(tx, id)
 
 
 def _first(tx: Tx, query: sa.Select[Any], params: dict[str, Any] | None = None) -> Cursor:

@@ -267,7 +267,7 @@ class PostgresHot(Hot):
         return value.astimezone(UTC)  # type: ignore[no-any-return]
 
     def safe_tx(self, tx: Tx) -> int:
-        (value,) = tx.raw.execute(SAFE_TX).fetchone()
+        (value,) = tx.raw.execute(f"SELECT {SAFE_TX}").fetchone()
         return int(value)
 
 

@@ -265,4 +265,4 @@ SET heartbeat_at = clock_timestamp(), lease_until = clock_timestamp() + make_int
 WHERE id = %s
 """
 
-SAFE_TX = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+SAFE_TX = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import queue
 import sqlite3
@@ -16,12 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from dalsegno import faults
 from dalsegno.clock import Clock
@@ -33,8 +30,8 @@ from dalsegno.errors import (
     DatabaseUnavailable,
     EngineAlreadyRunning,
 )
+from dalsegno.store.asked import for_sqlite
 from dalsegno.store.hot_sqlite import SqliteHot
-from dalsegno.store.schema import UtcTime, from_text
 from dalsegno.store.store import Store, Tx
 
 T = TypeVar("T")
@@ -52,27 +49,6 @@ READERS = 16
 """Connections for readers, kept open: opening one costs more than most reads."""
 
 _Job = tuple[str, Callable[[Tx], Any], "Future[Any]"]
-
-
-class _Asked(NamedTuple):
-    """A question as SQLite gets it, and how to read its answer."""
-
-    text: str
-    places: tuple[str, ...]
-    names: tuple[str, ...]
-    readers: tuple[Callable[[Any], Any] | None, ...]
-
-
-@cache
-def _asked(statement: sa.Select[Any]) -> _Asked:
-    compiled = statement.compile(dialect=sqlite_dialect.dialect())
-    columns = list(statement.selected_columns)
-    readers = tuple(
-        json.loads if isinstance(column.type, sa.JSON) else from_text if isinstance(column.type, UtcTime) else None
-        for column in columns
-    )
-    names = tuple(column.name for column in columns)
-    return _Asked(str(compiled), tuple(compiled.positiontup or ()), names, readers)
 
 
 class SqliteStore(Store):
@@ -119,21 +95,16 @@ class SqliteStore(Store):
 
     def glance(self, statement: sa.Select[Any], params: dict[str, Any]) -> list[dict[str, Any]]:
         """Past SQLAlchemy, in a fifth of its time."""
-        asked = _asked(statement)
+        asked = for_sqlite(statement)
+        told = asked.given | params
         with self._translated():
             try:
                 conn = self._glancing.pop()
             except IndexError:
                 conn = self._raw_reader()
-            rows = conn.execute(asked.text, [params[name] for name in asked.places]).fetchall()
+            rows = conn.execute(asked.text, [told[name] for name in asked.places]).fetchall()
             self._glancing.append(conn)
-        return [
-            {
-                name: value if value is None or read is None else read(value)
-                for name, read, value in zip(asked.names, asked.readers, row, strict=True)
-            }
-            for row in rows
-        ]
+        return asked.read(rows)
 
     def _raw_reader(self) -> sqlite3.Connection:
         conn = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dalsegno.errors import DalSegnoError
 from dalsegno.insight.events import Cursor
-from dalsegno.insight.pulse import Fingerprints, written
+from dalsegno.insight.pulse import Marks, written
 from dalsegno.model.records import EventRecord
 from dalsegno.store.store import Store
 from dalsegno.web.answers import without
@@ -60,7 +60,7 @@ class Live:
         self._seen = Cursor()
         self._full: Cursor | None = None
         """How far the events themselves were told; None: nobody wants them."""
-        self._marks: Fingerprints = {}
+        self._marks: Marks = {}
         self._pace = Pace()
         self._looked_slowly = 0.0
         self._stale_since: float | None = None
@@ -205,7 +205,7 @@ class Live:
         if also_full and self._full is not None:
             self._full = self._end
 
-    def _differing(self, marks: Fingerprints) -> set[str]:
+    def _differing(self, marks: Marks) -> set[str]:
         names = {name for name, mark in marks.items() if name in self._marks and self._marks[name] != mark}
         return {"config" if name == "file" else name for name in names}
 

@@ -12,13 +12,12 @@ from typing import TypeVar
 from dalsegno.errors import DalSegnoError, DatabaseUnavailable
 from dalsegno.insight.events import Cursor
 from dalsegno.insight.pulse import (
-    Fingerprints,
     Happened,
+    Marks,
     between,
-    happened,
     known,
+    look,
     position,
-    quick_marks,
     slow_marks,
 )
 from dalsegno.model.records import EventRecord
@@ -52,7 +51,7 @@ class Look:
     full: Cursor | None
     events: list[EventRecord]
     """After `full`."""
-    marks: Fingerprints
+    marks: Marks
 
 
 class Reader:
@@ -66,37 +65,36 @@ class Reader:
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _read(self, work: Callable[[Tx], T]) -> T:
+    async def _ask(self, work: Callable[[], T]) -> T:
         if self._closed:
             raise DatabaseUnavailable(problem="the console is closing")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.read, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _read(self, work: Callable[[Tx], T]) -> T:
+        return await self._ask(lambda: self._store.read(work))
 
     async def look(self, asked: Question) -> Look:
-        def work(tx: Tx) -> Look:
-            if asked.after is None:
-                end = position(tx)
-                found = Happened(end, end, [], [], too_many=False)
-            else:
-                found = happened(tx, asked.after, asked.seen, asked.items)
-            events = between(tx, asked.full, found.end, PAGE) if asked.full is not None else []
-            marks = quick_marks(tx)
+        def work() -> Look:
+            found, marks = look(self._store, asked.after, asked.seen, asked.items)
+            full = asked.full
+            events = [] if full is None else self._store.read(lambda tx: between(tx, full, found.end, PAGE))
             if asked.slowly:
-                marks |= slow_marks(tx) | {"file": state_of(self._env_file)}
+                marks |= slow_marks(self._store) | {"file": state_of(self._env_file)}
             return Look(asked.after, found, asked.full, events, marks)
 
-        return await self._read(work)
+        return await self._ask(work)
 
     async def missed(self, after: Cursor, subscriber: Subscriber) -> set[str] | None:
         """The topics that may have changed since `after`; None: that cannot be told, look at everything again."""
 
-        def work(tx: Tx) -> Happened | None:
-            if not known(tx, after):
+        def work() -> Happened | None:
+            if not self._store.read(lambda tx: known(tx, after)):
                 return None
-            found = happened(tx, after, after, subscriber.items())
+            found, _ = look(self._store, after, after, subscriber.items())
             return None if found.too_many or found.end < after else found
 
         try:
-            found = await self._read(work)
+            found = await self._ask(work)
         except DalSegnoError:
             return None
         if found is None:
