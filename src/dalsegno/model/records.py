@@ -309,6 +309,44 @@ class LogRecord(Record):
     worker: str | None
 
 
+class ScheduleRecord(Record):
+    id: int
+    name: str
+    workflow: str
+    request: dict[str, Any]
+    priority: int
+    cron: str
+    time_zone: str
+    catch_up: Literal["skip", "one", "all"]
+    catch_up_most: int
+    overlap: Literal["skip", "queue", "allow"]
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    next_at: datetime | None
+    last_run_id: int | None
+    last_due_at: datetime | None
+    last_job_id: int | None
+    created_by: str | None
+    created_at: datetime
+    updated_by: str | None
+    updated_at: datetime
+
+
+class ScheduleRunRecord(Record):
+    id: int
+    schedule_id: int
+    due_at: datetime
+    count: int
+    last_due_at: datetime | None
+    outcome: Literal["started", "waiting", "skipped", "failed"]
+    reason: str | None
+    message: str | None
+    job_id: int | None
+    requested_by: str | None
+    at: datetime
+
+
 class ErrorGroupRecord(Record):
     fingerprint: str
     service: str
@@ -395,3 +433,8 @@ RECORDS: dict[str, type[Record]] = {
     "config_revisions": ConfigRevisionRecord,
 }
 """The record of each table, by the table's name."""
+    "schedules": ScheduleRecord,
+    "schedule_runs": ScheduleRunRecord,
+    "retention": RetentionRecord,
+    "prunings": PruningRecord,
+    "archives": ArchiveRecord,
