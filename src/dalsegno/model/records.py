@@ -426,6 +426,8 @@ RECORDS: dict[str, type[Record]] = {
     "commands": CommandRecord,
     "events": EventRecord,
     "logs": LogRecord,
+    "schedules": ScheduleRecord,
+    "schedule_runs": ScheduleRunRecord,
     "artifacts": ArtifactRecord,
     "error_groups": ErrorGroupRecord,
     "error_hours": ErrorHourRecord,
@@ -433,8 +435,3 @@ RECORDS: dict[str, type[Record]] = {
     "config_revisions": ConfigRevisionRecord,
 }
 """The record of each table, by the table's name."""
-    "schedules": ScheduleRecord,
-    "schedule_runs": ScheduleRunRecord,
-    "retention": RetentionRecord,
-    "prunings": PruningRecord,
-    "archives": ArchiveRecord,

@@ -670,44 +670,6 @@ logs = sa.Table(
     ),
 )
 
-# --- what is kept for people ----------------------------------------------------------------------
-
-# Errors alike: the same service and code, and the same message once numbers, names and places are taken out.
-error_groups = sa.Table(
-    "error_groups",
-    metadata,
-    sa.Column("fingerprint", sa.Text, primary_key=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("code", sa.Text, nullable=False),
-    sa.Column("template", sa.Text, nullable=False),
-    sa.Column("count", sa.BigInteger, nullable=False),
-    _required_time("first_at"),
-    _required_time("last_at"),
-    sa.Column("sample_item_id", Id, nullable=False),
-    sa.Column("sample_error", sa.Text, nullable=False),
-    sa.Column("sample_trace", sa.Text),
-    sa.Index("ix_error_groups_last_at", "last_at", "fingerprint"),
-    sa.CheckConstraint("count > 0", name="count_positive"),
-)
-
-error_hours = sa.Table(
-    "error_hours",
-    metadata,
-    sa.Column("fingerprint", sa.Text, primary_key=True),
-    # Hours since 1970, UTC.
-    sa.Column("hour", Id, primary_key=True, autoincrement=False),
-    _count("count"),
-    sa.Index("ix_error_hours_hour", "hour"),
-)
-
-# What a process settled in a minute, by service: for charts. Rows older than a day go.
-minutes = sa.Table(
-    "minutes",
-    metadata,
-    # Minutes since 1970, UTC.
-    sa.Column("minute", Id, primary_key=True, autoincrement=False),
-    sa.Column("process_id", Id, primary_key=True, autoincrement=False),
-    sa.Column("service", sa.Text, primary_key=True),
 # --- schedules: what is started by the clock --------------------------------------------------------
 
 CATCH_UPS = ("skip", "one", "all")
@@ -795,55 +757,44 @@ schedule_runs = sa.Table(
     ),
 )
 
-# --- retention: what has gone, and what is put away -------------------------------------------------
+# --- what is kept for people ----------------------------------------------------------------------
 
-retention = sa.Table(
-    "retention",
+# Errors alike: the same service and code, and the same message once numbers, names and places are taken out.
+error_groups = sa.Table(
+    "error_groups",
     metadata,
-    # Empty: what is no lane's in particular.
-    sa.Column("lane", sa.Text, primary_key=True),
-    # `jobs`, `failed`, `events` or `logs`.
-    sa.Column("kind", sa.Text, primary_key=True),
-    # Up to where it has looked.
-    sa.Column("mark", Json),
-    sa.Column("removed", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("removed_at", UtcTime),
-    _required_time("looked_at"),
-    sa.CheckConstraint("removed >= 0", name="removed_not_negative"),
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("code", sa.Text, nullable=False),
+    sa.Column("template", sa.Text, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    _required_time("first_at"),
+    _required_time("last_at"),
+    sa.Column("sample_item_id", Id, nullable=False),
+    sa.Column("sample_error", sa.Text, nullable=False),
+    sa.Column("sample_trace", sa.Text),
+    sa.Index("ix_error_groups_last_at", "last_at", "fingerprint"),
+    sa.CheckConstraint("count > 0", name="count_positive"),
 )
 
-# Jobs that are being taken away and are too large for one step.
-prunings = sa.Table(
-    "prunings",
+error_hours = sa.Table(
+    "error_hours",
     metadata,
-    sa.Column("job_id", Id, primary_key=True, autoincrement=False),
-    _required_time("since"),
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    # Hours since 1970, UTC.
+    sa.Column("hour", Id, primary_key=True, autoincrement=False),
+    _count("count"),
+    sa.Index("ix_error_hours_hour", "hour"),
 )
 
-# Months of events or logs that were put away in an object store.
-archives = sa.Table(
-    "archives",
+# What a process settled in a minute, by service: for charts. Rows older than a day go.
+minutes = sa.Table(
+    "minutes",
     metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("label", sa.Text, nullable=False),
-    sa.Column("first_at", UtcTime),
-    sa.Column("until_at", UtcTime, nullable=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sa.Column("size_bytes", sa.BigInteger, nullable=False),
-    sa.Column("sha256", sa.Text, nullable=False),
-    sa.Column("store", sa.Text, nullable=False),
-    sa.Column("key", sa.Text, nullable=False),
-    # The key of its last row: what was added afterwards shows.
-    sa.Column("last", Json, nullable=False),
-    sa.Column("revision", sa.Text, nullable=False),
-    _required_time("archived_at"),
-    sa.Column("dropped_at", UtcTime),
-    sa.Column("restored_at", UtcTime),
-    _one_of("kind", ("events", "logs")),
-    sa.CheckConstraint("length(sha256) = 64", name="sha256_is_hex"),
-)
-
+    # Minutes since 1970, UTC.
+    sa.Column("minute", Id, primary_key=True, autoincrement=False),
+    sa.Column("process_id", Id, primary_key=True, autoincrement=False),
+    sa.Column("service", sa.Text, primary_key=True),
     _count("succeeded"),
     _count("failed"),
     _count("skipped"),
