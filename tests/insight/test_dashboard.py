@@ -33,7 +33,7 @@ from tests.helpers import SWIFT, one_step, submitted, wait_until
          "resolve waits: download is the bottleneck (0.2 s vs 9.0 s)"),
         ((3, 40, 0, 0, 2.0), (8, 10, 3, 14, 4.0), "balanced", "resolve and download keep pace (2.0 s vs 4.0 s)"),
         ((3, 40, 0, 0, 2.0), (0, 10, 0, 14, 0.0), "balanced", "download: not measured yet."),
-        ((0, 40, 0, 0, 2.0), (0, 10, 0, 14, 3.0), "idle", "download: nothing to do."),
+        ((0, 40, 0, 0, 2.0), (0, 10, 0, 14, 3.0), "idle", "download: nothing in hand."),
     ],
 )  # fmt: skip
 def test_the_pools_say_who_holds_up_whom(resolve: Any, download: Any, code: str, says: str) -> None:

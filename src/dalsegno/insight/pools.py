@@ -115,7 +115,7 @@ def verdict(service: str, phases: Sequence[Phase]) -> Verdict:
     first = max(before, key=lambda phase: phase.seconds / max(phase.most, 1), default=last)
     data: dict[str, object] = {"phases": [{"name": phase.name, "seconds": round(phase.seconds, 3)} for phase in phases]}
     if not any(phase.busy or phase.queued for phase in phases):
-        return Verdict(service, "idle", f"{service}: nothing to do.", data)
+        return Verdict(service, "idle", f"{service}: nothing in hand.", data)
     if not (first.seconds and last.seconds) or first is last:
         return Verdict(service, "balanced", f"{service}: not measured yet.", data)
     times = f"({_spoken(first.seconds)} vs {_spoken(last.seconds)})"

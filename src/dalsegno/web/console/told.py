@@ -8,9 +8,11 @@ from typing import Any
 
 from dalsegno.insight.attention import Attention
 from dalsegno.insight.dashboard import ActiveJob, Eta
+from dalsegno.insight.health.kinds import GROUPS, KINDS
 from dalsegno.insight.holds import HoldLine
 from dalsegno.insight.pools import Verdict
 from dalsegno.insight.progress import held
+from dalsegno.web.console.health import alarm
 from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.meanings import reason, refusal, stopped
 from dalsegno.web.console.words import Words, size, utc
@@ -50,6 +52,7 @@ FIXES = {
     "reset": N_("Close it"),
     "limit": N_("Change the limit"),
     "config": N_("Open the settings"),
+    "system": N_("Look at the system"),
 }
 BASES = {
     "last_5_minutes": N_("from the last 5 minutes"),
@@ -64,6 +67,8 @@ class Told:
 
 
 def attention(words: Words, entry: Attention) -> Told:
+    if entry.code in KINDS and entry.code not in ATTENTION:
+        return Told(words.text(GROUPS[KINDS[entry.code].group]), " ".join(alarm(words, entry.code, entry.data)))
     if entry.code not in ATTENTION:
         return Told(entry.says, "")
     title = words.text(ATTENTION[entry.code], **{**entry.data, "": ""})
@@ -141,7 +146,7 @@ def verdict(words: Words, found: Verdict) -> str:
         case "transfer_bound":
             return words.text("%(first)s waits: %(last)s is the bottleneck (%(slow)s vs %(quick)s)", **values)
         case "idle":
-            return words.text("nothing to do")
+            return words.text("nothing in hand")
         case _ if first["seconds"] and last["seconds"]:
             return words.text("%(first)s and %(last)s keep pace (%(slow)s vs %(quick)s)", **values)
         case _:
