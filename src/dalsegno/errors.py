@@ -88,6 +88,52 @@ class TwinActive(DalSegnoError):
     status = 409
 
 
+class JobPruned(DalSegnoError):
+    """Job {id} is being removed: it is over, and kept no longer (RETENTION_JOBS_DAYS). Submit a new one."""
+
+    code = "job_pruned"
+    status = 410
+
+
+class ArchiveDamaged(DalSegnoError):
+    """The archive {name} is not what was put away: {problem}. Nothing was changed."""
+
+    code = "archive_damaged"
+    status = 409
+
+
+class ArchiveRefused(DalSegnoError):
+    """{problem}"""
+
+    code = "archive_refused"
+    status = 409
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+class CronInvalid(DalSegnoError):
+    """The cron expression "{expression}" cannot be used: {problem}"""
+
+    code = "cron_invalid"
+    status = 422
+
+
+class ScheduleExists(DalSegnoError):
+    """There is a schedule "{name}" already. Give this one another name, or change that one."""
+
+    code = "schedule_exists"
+    status = 409
+
+
+class ScheduleBusy(DalSegnoError):
+    """Schedule "{name}" was not run: its job {job} is still {state}, and it is not to run beside itself.
+    Wait for that job, cancel it, or let runs of this schedule queue or overlap."""
+
+    code = "schedule_busy"
+    status = 409
+
+
 # --- parse requests -----------------------------------------------------------------------------
 
 
