@@ -14,8 +14,8 @@ LAST = ("unregister",)
 EDGES = ("before", "after")
 AFTER_A_DEATH = ("rescue", "recover")
 """Only met by a process that finds another one dead."""
-OPTIONAL = {"cancel", "heartbeat", "logs", "plan.fail", "reject", "requeue", "workers"}
-"""Nothing is canceled or refused here, and most lives are too short for what happens every few seconds."""
+OPTIONAL = {"cancel", "heartbeat", "logs", "plan.fail", "reject", "requeue", "schedule", "workers"}
+"""Nothing is canceled, refused or scheduled here, and most lives are too short for what happens every few seconds."""
 
 
 def in_order(names: list[str]) -> list[str]:

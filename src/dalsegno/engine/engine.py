@@ -23,6 +23,7 @@ from dalsegno.engine.holds import hold
 from dalsegno.engine.item import Item
 from dalsegno.engine.logbridge import LogBridge
 from dalsegno.engine.looper import Looper
+from dalsegno.engine.orders import Prepare, as_stored
 from dalsegno.engine.pauses import pause_job
 from dalsegno.engine.phases import pool_of_phases
 from dalsegno.engine.planner import Planner
@@ -30,6 +31,7 @@ from dalsegno.engine.rescuer import Rescuer, rescue_all
 from dalsegno.engine.scheduler import Scheduler
 from dalsegno.engine.service import Service, Services
 from dalsegno.engine.settler import Settler
+from dalsegno.engine.timekeeper import Timekeeper
 from dalsegno.engine.usher import Usher
 from dalsegno.engine.verdict import Rules
 from dalsegno.engine.waiting import wait_for_job
@@ -65,6 +67,12 @@ class EngineOptions:
     secrets: Sequence[str] = ()
     find: Finder | None = None
     """How items are found by a query, for commands about many of them."""
+    prepare: Prepare | None = as_stored
+    """How what a schedule orders is made ready; None: schedules are left to other engines."""
+    retention: Policies | None = default_policy
+    """How long what is over is kept; None: that is left to other engines."""
+    archive: Keep | None = None
+    """Where months of events and logs are put before they go."""
 
 
 class Engine:
@@ -86,6 +94,10 @@ class Engine:
         self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)
         self._commander = Commander(store, self.options.find)
+        self._timekeeper = Timekeeper(store, self.options.prepare) if self.options.prepare is not None else None
+        self._pruner = None
+        if self.options.retention is not None:
+            self._pruner = Pruner(store, self.options.retention, self.options.archive)
         self._planner = Planner(store, self.services, self._process_id)
         self._rescuer = Rescuer(store, self._process_id, self.options.lease_seconds / 3)
         self._logs = LogBridge(store, self.options.secrets) if self.options.keep_logs else None
@@ -154,6 +166,10 @@ class Engine:
         self._claimer.draining = True
         self._flow.stop()
         self._claimer.closed()
+        if self._timekeeper is not None:
+            self._timekeeper.stop(timeout=5)
+        if self._pruner is not None:
+            self._pruner.stop(timeout=5)
         self._drain(deadline)
         for loop in (self._claimer, self._planner, self._scheduler, self._commander, self._rescuer, self._usher):
             loop.stop(timeout=5)
@@ -202,6 +218,10 @@ class Engine:
     def _loops(self) -> list[Looper]:
         loops: list[Looper] = [self._heart, self._settler, self._claimer, self._planner, self._scheduler]
         loops += [self._commander, self._rescuer, self._usher]
+        if self._timekeeper is not None:
+            loops.append(self._timekeeper)
+        if self._pruner is not None:
+            loops.append(self._pruner)
         return [*loops, self._logs] if self._logs is not None else loops
 
     def _drain(self, deadline: float) -> bool:
@@ -226,6 +246,8 @@ class Engine:
                     self._scheduler.wake()
                 case "commands":
                     self._commander.wake()
+                case "schedules" if self._timekeeper is not None:
+                    self._timekeeper.wake()
                 case "closed":
                     self._flow.changed()
                     self._claimer.told()

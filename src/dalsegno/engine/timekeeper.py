@@ -1,0 +1,276 @@
+"""The timekeeper: starts what schedules say when they say it. (The scheduler is another: it admits jobs to lanes.)
+
+What is to be done about a due time is decided on a snapshot, and done in a transaction that claims the schedule's row,
+moves its `next_at` on, submits the job and writes down what became of it: of two engines one finds it done, and of a
+crash nothing is left or all of it. A due time is behind `next_at` for good, whatever the clock does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import sqlalchemy as sa
+
+from dalsegno.engine.looper import Looper
+from dalsegno.engine.orders import Order, Prepare, Ready, submit_ready
+from dalsegno.engine.runs import WAITING, last_job, record, settle, waiting
+from dalsegno.engine.schedules import pause
+from dalsegno.errors import CronInvalid, DalSegnoError, InputInvalid
+from dalsegno.model.cron import parse_cron
+from dalsegno.model.due import COUNTED, Decision, decide, meet, room_to_wait
+from dalsegno.model.states import JOB_FINISHED
+from dalsegno.store.hot import Event
+from dalsegno.store.schema import UtcTime, jobs, schedule_runs, schedules
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
+
+NAME = "timekeeper"
+BATCH = 100
+BREATHER = 0.02
+"""Seconds after which to look again at what another engine has in its hands."""
+
+
+class Refused(NamedTuple):
+    """Why an order cannot be submitted."""
+
+    code: str
+    message: str
+
+
+class Timekeeper(Looper):
+    name = NAME
+
+    def __init__(self, store: Store, prepare: Prepare) -> None:
+        super().__init__()
+        self.interval = store.poll_seconds  # a machine that slept, or whose clock was moved, is that much late
+        self._store = store
+        self._prepare = prepare
+
+    def tick(self) -> float | None:
+        next_at = keep_time(self._store, self._prepare, lambda: self.stopping)
+        if next_at is None:
+            return None
+        return min(self.interval, max(BREATHER, (next_at - self._store.clock.now()).total_seconds()))
+
+
+def keep_time(store: Store, prepare: Prepare, stopping: Callable[[], bool] = lambda: False) -> datetime | None:
+    """Do what is due; returns when something is due next."""
+    next_at, some_wait = store.read(_look)
+    more = next_at is not None and next_at <= store.clock.now()
+    while more and not stopping():
+        due = store.read(lambda tx: tx.rows(_DUE, {"now": tx.now}))
+        moved = [_keep(store, prepare, row) for row in due if not stopping()]
+        more = len(due) == BATCH and any(moved)
+        next_at = store.read(_look)[0]
+    if some_wait:
+        for row in store.read(lambda tx: tx.rows(_CAN_START)):
+            _take_up(store, prepare, row)
+    return next_at
+
+
+# Two index entries, however many schedules there are.
+_LOOK = sa.select(
+    sa.select(sa.func.min(schedules.c.next_at)).where(schedules.c.next_at.is_not(None)).scalar_subquery().label("next"),
+    sa.exists(sa.select(schedule_runs.c.id).where(WAITING)).label("waiting"),
+)
+_DUE = (
+    sa.select(schedules)
+    .where(schedules.c.next_at.is_not(None), schedules.c.next_at <= sa.bindparam("now", type_=UtcTime))
+    .order_by(schedules.c.next_at, schedules.c.id)
+    .limit(BATCH)
+)
+# Runs that wait for nobody any more, the oldest first.
+_CAN_START = (
+    sa.select(schedule_runs.c.id, schedule_runs.c.schedule_id, schedules.c.workflow, schedules.c.request)
+    .join(schedules, schedules.c.id == schedule_runs.c.schedule_id)
+    .outerjoin(jobs, jobs.c.id == schedules.c.last_job_id)
+    .where(
+        WAITING,
+        sa.or_(schedules.c.overlap != "queue", jobs.c.id.is_(None), jobs.c.status.in_(sorted(JOB_FINISHED))),
+    )
+    .order_by(schedule_runs.c.due_at, schedule_runs.c.id)
+    .limit(BATCH)
+)
+
+
+def _look(tx: Tx) -> tuple[datetime | None, bool]:
+    row = tx.row(_LOOK)
+    assert row is not None
+    return row["next"], row["waiting"]
+
+
+# --- what is due ----------------------------------------------------------------------------------
+
+
+def _keep(store: Store, prepare: Prepare, row: sa.RowMapping) -> bool:
+    """Everything that is due of one schedule, a transaction each; False: another engine was there first."""
+    try:
+        cron = parse_cron(row["cron"], row["time_zone"])
+    except (CronInvalid, InputInvalid) as error:  # a zone that this machine does not know
+        why = str(error)
+        store.write("schedule", lambda tx: pause(tx, row["id"], NAME, why))
+        return True
+    first = row["next_at"]
+    decisions, next_at = decide(cron, first, store.clock.now(), row["catch_up"], row["catch_up_most"])
+    if not decisions:
+        return first != next_at and _done(store, row["id"], first, None, next_at, None)
+    ready = _prepared(prepare, row) if any(each.start for each in decisions) else None
+    for decision, then in zip(decisions, [*(each.due_at for each in decisions[1:]), next_at], strict=True):
+        if not _done(store, row["id"], first, decision, then, ready):
+            return False
+        first = then
+    return True
+
+
+def _done(
+    store: Store, number: int, expected: datetime, decision: Decision | None, then: datetime | None,
+    ready: Ready | Refused | None,
+) -> bool:  # fmt: skip
+    try:
+        return store.write("schedule", lambda tx: _apply(tx, number, expected, decision, then, ready))
+    except Exception as error:
+        refused = _refused(error)
+    return store.write("schedule", lambda tx: _apply(tx, number, expected, decision, then, refused))
+
+
+def _apply(
+    tx: Tx, number: int, expected: datetime, decision: Decision | None, then: datetime | None,
+    ready: Ready | Refused | None,
+) -> bool:  # fmt: skip
+    """What was decided, if nobody has done so yet."""
+    claim = sa.select(schedules).where(schedules.c.id == number, schedules.c.next_at == expected)
+    schedule = tx.row(claim.with_for_update(skip_locked=True))
+    if schedule is None:
+        return False
+    tx.conn.execute(sa.update(schedules).where(schedules.c.id == number).values(next_at=then))
+    if decision is None or _known(tx, schedule, decision.due_at):
+        return True
+    if not decision.start:
+        _skip(tx, schedule, decision, "missed", _missed(decision))
+        return True
+    job, waits = last_job(tx, schedule), waiting(tx, number)
+    room = room_to_wait(schedule["catch_up"], schedule["catch_up_most"])
+    match meet(schedule["overlap"], busy=job is not None, waiting=waits, room=room):
+        case "start":
+            _start(tx, schedule, decision.due_at, ready)
+        case "wait":
+            record(tx, schedule, decision.due_at, "waiting", reason="overlap", message=_behind(job))
+            _tell(tx, "schedule_waits", schedule, decision.due_at, message=_behind(job))
+        case "overlap":
+            _skip(tx, schedule, decision, "overlap", _behind(job))
+        case "full":
+            _skip(
+                tx, schedule, decision, "full", f"{waits:,} of its runs wait already, and there is room for {room:,}."
+            )
+    return True
+
+
+def _known(tx: Tx, schedule: sa.RowMapping, due_at: datetime) -> bool:
+    """Decided before a clock was put back, and the schedule resumed or changed after that."""
+    first, last = schedule_runs.c.due_at, schedule_runs.c.last_due_at
+    own = (schedule_runs.c.schedule_id == schedule["id"], first <= due_at, sa.or_(first == due_at, last >= due_at))
+    return tx.row(sa.select(schedule_runs.c.id).where(*own).limit(1)) is not None
+
+
+def _missed(decision: Decision) -> str:
+    if decision.count == 1:
+        return "No engine was at work when it was due."
+    more = " at least" if decision.count == COUNTED else ""
+    return f"No engine was at work when they were due:{more} {decision.count:,} due times."
+
+
+def _behind(job: sa.RowMapping | None) -> str:
+    return "Others of its runs wait already." if job is None else f"Job {job['id']} was still {job['status']}."
+
+
+def _skip(tx: Tx, schedule: sa.RowMapping, decision: Decision, reason: str, message: str) -> None:
+    record(
+        tx, schedule, decision.due_at, "skipped",
+        reason=reason, message=message, count=decision.count, last_due_at=decision.last_due_at,
+    )  # fmt: skip
+    _tell(tx, "schedule_skipped", schedule, decision.due_at, message=message, level="warn", reason=reason)
+
+
+# --- what waits -----------------------------------------------------------------------------------
+
+
+def _take_up(store: Store, prepare: Prepare, row: sa.RowMapping) -> None:
+    """A run that was asked for, or that waited for the one before it."""
+    ready = _prepared(prepare, row)
+    try:
+        store.write("schedule", lambda tx: _begin(tx, row, ready))
+    except Exception as error:
+        refused = _refused(error)
+        store.write("schedule", lambda tx: _begin(tx, row, refused))
+
+
+def _begin(tx: Tx, row: sa.RowMapping, ready: Ready | Refused) -> None:
+    claim = sa.select(schedules).where(schedules.c.id == row["schedule_id"])
+    schedule = tx.row(claim.with_for_update(skip_locked=True))
+    run = tx.row(sa.select(schedule_runs).where(schedule_runs.c.id == row["id"], WAITING))
+    if schedule is None or run is None:
+        return
+    job = last_job(tx, schedule)
+    if job is None or schedule["overlap"] == "allow":
+        _start(tx, schedule, run["due_at"], ready, run)
+    elif schedule["overlap"] == "skip":
+        settle(tx, schedule, run, "skipped", reason="overlap", message=_behind(job))
+        _tell(tx, "schedule_skipped", schedule, run["due_at"], message=_behind(job), level="warn", reason="overlap")
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+def _start(
+    tx: Tx, schedule: sa.RowMapping, due_at: datetime, ready: Ready | Refused | None, run: sa.RowMapping | None = None
+) -> None:
+    assert ready is not None
+    became: dict[str, Any] = {}
+    if isinstance(ready, Refused):
+        outcome, became = "failed", {"reason": ready.code, "message": ready.message}
+    else:
+        by = f"schedule {schedule['name']}"
+        asked_by = run and run["requested_by"]
+        job_id = submit_ready(tx, ready, schedule["priority"], f"{asked_by} via {by}" if asked_by else by)
+        outcome, became = "started", {"job_id": job_id}
+    if run is None:
+        record(tx, schedule, due_at, outcome, **became)
+    else:
+        settle(tx, schedule, run, outcome, **became)
+    failed = outcome == "failed"
+    _tell(
+        tx, f"schedule_{outcome}", schedule, due_at, job_id=became.get("job_id"),
+        message=became.get("message"), level="error" if failed else "info",
+        **({"code": became["reason"]} if failed else {}),
+    )  # fmt: skip
+
+
+def _prepared(prepare: Prepare, row: sa.RowMapping) -> Ready | Refused:
+    try:
+        return prepare(Order(row["workflow"], row["request"]))
+    except Exception as error:
+        return _refused(error)
+
+
+def _refused(error: Exception) -> Refused:
+    """What stands in the record of the run; what is the database's trouble, or passes, is no answer."""
+    if isinstance(error, DalSegnoError):
+        if error.status >= 500:
+            raise error
+        return Refused(error.code, str(error))
+    logger.error("a scheduled run failed before it began", exc_info=error)
+    return Refused("internal_error", f"{type(error).__name__}: {error}")
+
+
+def _tell(
+    tx: Tx, kind: str, schedule: sa.RowMapping, due_at: datetime, *, job_id: int | None = None,
+    message: str | None = None, level: str = "info", **more: Any,
+) -> None:  # fmt: skip
+    data = {"schedule": schedule["name"], "due_at": due_at.isoformat(), **more}
+    tx.hot.insert_events(tx, [Event(kind, NAME, job_id, level=level, message=message, data=data)])
