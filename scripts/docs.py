@@ -1,6 +1,7 @@
 """Write the generated parts of the documentation; with --check, fail when they or the hand-written parts lie.
 
-Generated: docs/states.md (from TRANSITIONS), docs/cli.md (from the commands), docs/settings.md, docs/errors.md.
+Generated: docs/states.md (from TRANSITIONS), docs/cli.md (from the commands), docs/settings.md, docs/errors.md,
+docs/doctor.md (from the kinds of findings).
 Checked: every relative link resolves, every file that ARCHITECTURE.md names exists, every Python block in README.md
 runs.
 """
@@ -20,6 +21,7 @@ import typer.main
 
 from dalsegno import errors
 from dalsegno.cli.app import app
+from dalsegno.insight.health.kinds import GROUPS, KINDS
 from dalsegno.model.states import TRANSITIONS
 from dalsegno.settings import Settings
 
@@ -100,11 +102,68 @@ def error_codes() -> str:
     return NOTE + "# Errors\n\n| code | HTTP | message |\n|---|---|---|\n" + "".join(rows)
 
 
+def findings() -> str:
+    parts = [NOTE + DOCTOR]
+    for group, title in GROUPS.items():
+        parts.append(f"\n## {title}\n\n| code | what was seen | what mends it |\n|---|---|---|\n")
+        for code, kind in KINDS.items():
+            if kind.group == group and not code.endswith("_fine"):
+                parts.append(f"| `{code}` | {_figured(kind.says)} | {_figured(kind.fix)} |\n")
+    return "".join(parts)
+
+
+def _figured(text: str) -> str:
+    """With names for the figures."""
+    inside = re.sub(r"%\((\w+?)(?:_bytes|_seconds|_at)?\)s", lambda name: name[1].upper(), text)
+    return inside.replace("|", "\\|")
+
+
+DOCTOR = """# What `dalsegno doctor` looks at
+
+```
+dalsegno doctor            # in a few seconds, each subject for 5 s at most
+dalsegno doctor --deep     # also every page of a SQLite file and every counter: up to a minute
+dalsegno doctor --json     # the same for programs
+```
+
+The same findings are on the System page and at `GET /api/system/health`, looked at behind the scenes: the database
+every few seconds, disks and object stores every minute; each answer says how old it is. What is an error, and
+whoever holds a transaction for more than two minutes, is also told on the dashboard.
+
+A finding has a stable code, a severity, what was seen with its figures (`data` has them for programs), since when,
+and a fix. Nothing is ever mended or deleted by looking.
+
+| severity | meaning | exit code |
+|---|---|---|
+| `ok` | as it should be | 0 |
+| `note` | good to know; nothing suffers | 0 |
+| `warning` | will hurt if it stays | 3 |
+| `error` | hurts now | 4 |
+
+7 is the exit code where the database cannot be opened, or its schema is not the one this version knows; files,
+disks and settings are looked at all the same. Nothing hangs: what takes longer than its time is left alone and
+named (`look_cut`). `--list CODE` prints the things that a finding is about, one a line, for `xargs`.
+
+## Ready or not
+
+`GET /readyz` answers 503 with its `reasons` where the database does not answer or cannot be written, where its
+schema is another one, where no engine is alive, and where loops that an engine cannot work without (claimer,
+settler, scheduler, commander) have not come round in any of them for longer than a lease (`engine` is `stuck`).
+`GET /healthz` only says that the process lives.
+
+## What SQLite cannot tell
+
+It keeps no statistics of queries and no list of sessions. Who reads and writes right now is read from the system's
+list of locks (Linux, same machine): a process that is no engine and keeps the write lock is `writer_held`, and a
+log that cannot be folded in names who reads (`log_large`).
+"""
+
 PAGES = {
     "docs/states.md": states,
     "docs/cli.md": commands,
     "docs/settings.md": settings,
     "docs/errors.md": error_codes,
+    "docs/doctor.md": findings,
 }
 
 

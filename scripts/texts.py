@@ -17,6 +17,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, unescape
 
 from dalsegno.config.fields import key_of, ordered
+from dalsegno.insight.health.kinds import GROUPS, KINDS
 
 WEB = Path(__file__).parent.parent / "src" / "dalsegno" / "web"
 KEYWORDS: dict[str, tuple[int, ...] | None] = {
@@ -39,7 +40,11 @@ def said(*begins: str) -> dict[str, str | tuple[str, str]]:
         if one and (not begins or file.startswith(begins)):
             found[one] = text if isinstance(text, tuple) else found.get(one, text)
     keys = (key_of(name) for name in (*ordered(), "SOURCE_ANY_KEY"))
-    return {**found, **{key.help: key.help for key in keys if key is not None}}
+    kinds = (text for kind in KINDS.values() for text in (kind.says, kind.fix) if text)
+    return {
+        **found,
+        **{text: text for text in (*kinds, *GROUPS.values(), *(key.help for key in keys if key is not None))},
+    }
 
 
 def translated(folder: Path) -> Iterator[tuple[str, Message]]:

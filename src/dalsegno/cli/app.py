@@ -14,6 +14,7 @@ from dalsegno.cli import (
     config,
     database,
     demo,
+    doctor,
     explain,
     flow,
     items,
@@ -71,6 +72,7 @@ for group in (
     commands,
     flow,
     streams,
+    doctor,
     database,
 ):
     app.add_typer(group.app)

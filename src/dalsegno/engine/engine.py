@@ -98,7 +98,7 @@ class Engine:
         self._crowd = Crowd()
         self._settler.crowd = self._crowd
         self._roster.minutes = self._settler.minutes
-        self._heart.loops = self._loops
+        self._heart.loops, self._heart.secrets = self._loops, self.options.secrets
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = replace(service, workers=workers)

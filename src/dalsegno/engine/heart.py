@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from dalsegno.clock import this_host
+from dalsegno.engine.logbridge import masked
 from dalsegno.engine.looper import Looper
 from dalsegno.store.schema import nodes, processes, workers
 from dalsegno.version import VERSION
@@ -37,6 +38,7 @@ class Heart(Looper):
         self._labels = labels
         self._ttl = ttl
         self._died = died
+        self.secrets: Sequence[str] = ()
         self.loops: Callable[[], Iterable[Looper]] = lambda: ()
         """Those of this process; people look when each last came round."""
 
@@ -74,10 +76,24 @@ class Heart(Looper):
 
     def _beat(self, tx: Tx) -> bool:
         alive = tx.hot.renew(tx, self.process_id, self._ttl)
-        ticks = {loop.name: {"at": _moment(loop.ticked_at), "failures": loop.failures} for loop in self.loops()}
+        ticks = {loop.name: self._tick(loop) for loop in self.loops()}
+        if self.name in ticks:  # by how much this machine's clock is ahead of the database's
+            before = self._store.clock.now()
+            there = tx.hot.database_now(tx)
+            ticks[self.name]["skew"] = round((before - there).total_seconds(), 3)
         tx.conn.execute(sa.update(processes).where(processes.c.id == self.process_id).values(loops=ticks))
         tx.conn.execute(sa.update(nodes).where(nodes.c.name == self._node).values(last_seen=tx.now))
         return alive
+
+    def _tick(self, loop: Looper) -> dict[str, Any]:
+        ago = loop.ago
+        return {
+            "at": _moment(loop.ticked_at),
+            "failures": loop.failures,
+            "error": masked(loop.error, self.secrets),
+            "ago": None if ago is None else round(ago, 3),
+            "every": round(max(loop.interval, loop.rests), 3),
+        }
 
     def unregister(self) -> None:
         self._store.write("unregister", self._unregister)

@@ -26,8 +26,13 @@ class Looper(ABC):
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.failures = 0
+        self.error = ""
+        """What the last of them said."""
         self.ticked_at: float | None = None
         """When it last came round, in seconds since 1970."""
+        self.rests = 0.0
+        """Seconds that it waits at most between two rounds, as it last said."""
+        self._began: float | None = None
 
     @abstractmethod
     def tick(self) -> float | None:
@@ -47,33 +52,39 @@ class Looper(ABC):
             self._thread.join(timeout)
 
     @property
+    def ago(self) -> float | None:
+        """Seconds since it last came round, whatever the clocks did meanwhile."""
+        return None if self._began is None else time.monotonic() - self._began
+
+    @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            wait = self._tick_safely()
+            self.rests = wait = self._tick_safely()
             if wait > 0:
                 self._wake.wait(wait)
 
     def _tick_safely(self) -> float:
-        self.ticked_at = time.time()
+        self.ticked_at, self._began = time.time(), time.monotonic()
         try:
             wait = self.tick()
         except DalSegnoError as error:
             # Said once per outage, not once per try.
             if self.failures == 0:
                 logger.warning("%s waits: %s", self.name, error)
-            return self._back_off()
-        except Exception:
+            return self._back_off(error)
+        except Exception as error:
             logger.exception("%s failed; it tries again", self.name)
-            return self._back_off()
+            return self._back_off(error)
         if self.failures:
             logger.info("%s goes on after %d failed tries", self.name, self.failures)
-            self.failures = 0
+            self.failures, self.error = 0, ""
         return self.interval if wait is None else wait
 
-    def _back_off(self) -> float:
+    def _back_off(self, error: Exception) -> float:
         self.failures += 1
+        self.error = f"{type(error).__name__}: {error}"[:300]
         return float(min(LONGEST_WAIT, 0.05 * 2 ** min(self.failures, 10)))

@@ -33,7 +33,7 @@ class Fix:
 
     action: str
     says: str
-    method: Literal["POST", "PUT"]
+    method: Literal["GET", "POST", "PUT"]
     path: str
     body: dict[str, Any] = field(default_factory=dict)
     asks: tuple[str, ...] = ()

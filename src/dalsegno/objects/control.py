@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from dalsegno.objects.errors import StoreError, StoreRefused
+from dalsegno.objects.model import Begun
 from dalsegno.objects.refusal import refusal, unreachable
 from dalsegno.objects.sign import Credentials
 
@@ -91,6 +92,27 @@ class Control:
             if not answer.get("IsTruncated") or following <= marker:
                 return found
             marker = following
+
+    def begun(self, prefix: str, most: int) -> list[Begun]:
+        """Multipart uploads that are not finished, the first `most` by key."""
+        found: list[Begun] = []
+        place: dict[str, str] = {}
+        while len(found) < most:
+            answer = self._call(
+                self._client.list_multipart_uploads, Bucket=self.bucket, Prefix=prefix, MaxUploads=most, **place
+            )
+            found += [
+                Begun(key=each["Key"], upload_id=each["UploadId"], begun_at=each.get("Initiated"))
+                for each in answer.get("Uploads", ())
+            ]
+            following = {
+                "KeyMarker": answer.get("NextKeyMarker") or "",
+                "UploadIdMarker": answer.get("NextUploadIdMarker") or "",
+            }
+            if not answer.get("IsTruncated") or not following["KeyMarker"] or following == place:
+                break
+            place = following
+        return found[:most]
 
     def complete(self, key: str, upload_id: str, etags: Mapping[int, str], *, guarded: bool) -> None:
         parts = [{"PartNumber": number, "ETag": f'"{etag}"'} for number, etag in sorted(etags.items())]

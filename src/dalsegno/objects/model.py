@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Protocol
@@ -80,6 +81,16 @@ class Unfinished:
     part_size: int
     sha256: str
     size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A multipart upload that a store holds parts of, whoever began it."""
+
+    key: str
+    """What the store itself calls it."""
+    upload_id: str
+    begun_at: datetime | None
 
 
 class Resume(Protocol):
@@ -158,6 +169,10 @@ class ObjectStore:
 
     def read(self, key: str) -> Iterator[bytes]:
         raise NotImplementedError
+
+    def begun(self, most: int = 1000) -> list[Begun]:  # noqa: ARG002 – most stores have none
+        """Multipart uploads below the prefix that are not finished, ours or anybody's."""
+        return []
 
     def prepare(self) -> None:
         """What the first upload would wait for, as far as nobody has to be asked."""

@@ -16,7 +16,18 @@ from urllib.parse import urlsplit
 
 from dalsegno.objects.control import Control
 from dalsegno.objects.errors import NameTaken, StoreError, StoreFull, StoreRefused, StoreUnavailable, VerificationFailed
-from dalsegno.objects.model import Cancelled, Capabilities, Forget, Moved, ObjectStore, Put, Resume, Stored, check_key
+from dalsegno.objects.model import (
+    Begun,
+    Cancelled,
+    Capabilities,
+    Forget,
+    Moved,
+    ObjectStore,
+    Put,
+    Resume,
+    Stored,
+    check_key,
+)
 from dalsegno.objects.multipart import Multipart
 from dalsegno.objects.probe import probe
 from dalsegno.objects.source import Source
@@ -135,6 +146,9 @@ class S3Store(ObjectStore):
 
     def read(self, key: str) -> Iterator[bytes]:
         return self._open()[0].read(self.full_key(check_key(key)))
+
+    def begun(self, most: int = 1000) -> list[Begun]:
+        return self._open()[0].begun(f"{self.prefix}/" if self.prefix else "", most)
 
     def prepare(self) -> None:
         self._open()

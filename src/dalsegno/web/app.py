@@ -10,6 +10,7 @@ from fastapi.staticfiles import StaticFiles
 from dalsegno import telemetry
 from dalsegno.config.current import Current
 from dalsegno.config.save import begin
+from dalsegno.doctor.rounds import Rounds
 from dalsegno.requests.room import Room as ParseTools
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
@@ -51,9 +52,10 @@ def create_app(
     )
     read_only = read_only or settings.console_read_only
     begin(store, current)
-    app.state.room = Room(store, current, read_only)
+    rounds = Rounds(store, current)
+    app.state.room = Room(store, current, rounds, read_only)
     app.state.door = Door(store, current)
-    app.state.live = Live(store, secrets, current.file)
+    app.state.live = Live(store, secrets, current.file, rounds)
     app.state.moments = Moments(app.state.live)
     app.state.parse_tools = ParseTools(store, settings, lambda: current.settings)
     if (told := telemetry.start(settings)) is not None:

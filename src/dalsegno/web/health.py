@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from dalsegno.errors import DalSegnoError
-from dalsegno.insight.workers import engine_alive
+from dalsegno.insight.health.loops import read_loops
 from dalsegno.store.migrate import known_revisions, revision
 from dalsegno.store.store import Tx
 from dalsegno.web.room import Here
@@ -22,7 +22,7 @@ class Readiness(BaseModel):
     """`ok`, or the code of what is wrong with it."""
     schema_revision: str | None
     engine: str
-    """`alive`, `none`, or `console only` where none is expected."""
+    """`alive`, `stuck`, `none`, or `console only` where none is expected."""
     reasons: list[str]
     """Why it is not ready."""
 
@@ -41,14 +41,18 @@ def readyz(here: Here, request: Request) -> Readiness:
     """The database answers, its schema is the one this console knows, and an engine is there to do what is asked."""
     alone = bool(getattr(request.app.state, "console_only", False))
 
-    def look(tx: Tx) -> tuple[str | None, bool]:
-        return revision(tx), engine_alive(tx)
+    def look(tx: Tx) -> tuple[str | None, bool, list[str]]:
+        there = revision(tx)
+        alive = [each for each in read_loops(tx) if each.alive] if there is not None else []
+        stuck = {name for each in alive for name in each.stuck} if all(each.stuck for each in alive) else set()
+        return there, bool(alive), sorted(stuck)
 
     found: str | None = None
     alive = False
+    stuck: list[str] = []
     database, reasons = "ok", []
     try:
-        found, alive = here.store.read(look)
+        found, alive, stuck = here.store.read(look)
     except DalSegnoError as error:
         database = error.code  # anybody may ask this: no address, no name
         reasons.append(f"The database does not answer ({error.code}).")
@@ -58,11 +62,13 @@ def readyz(here: Here, request: Request) -> Readiness:
             reasons.append(f"The database's schema is at {found or 'nothing'}, this console knows {known}.")
         if not alive and not alone:
             reasons.append("No engine is alive on this database: what is asked for waits.")
+        if stuck:
+            reasons.append(f"Loops of every engine have not come round for longer than a lease: {', '.join(stuck)}.")
     answer = Readiness(
         status="not_ready" if reasons else "ready",
         database=database,
         schema_revision=found,
-        engine="alive" if alive else "console only" if alone else "none",
+        engine="stuck" if stuck else "alive" if alive else "console only" if alone else "none",
         reasons=reasons,
     )
     if reasons:

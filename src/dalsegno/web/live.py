@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dalsegno.doctor.rounds import Rounds
 from dalsegno.errors import DalSegnoError
 from dalsegno.insight.events import Cursor
 from dalsegno.insight.pulse import Marks, written
@@ -40,8 +41,10 @@ RETRY = 2000
 class Live:
     """Looks while somebody listens."""
 
-    def __init__(self, store: Store, secrets: Sequence[str], env_file: Path | None = None) -> None:
-        self.reader = Reader(store, env_file)
+    def __init__(
+        self, store: Store, secrets: Sequence[str], env_file: Path | None = None, rounds: Rounds | None = None
+    ) -> None:
+        self.reader = Reader(store, env_file, rounds)
         self._clock = store.clock
         self._secrets = secrets
         self._subscribers: set[Subscriber] = set()

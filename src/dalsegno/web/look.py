@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from dalsegno.doctor.rounds import Rounds
 from dalsegno.errors import DalSegnoError, DatabaseUnavailable
 from dalsegno.insight.events import Cursor
 from dalsegno.insight.pulse import (
@@ -28,7 +29,7 @@ from dalsegno.web.topics import changed_by
 T = TypeVar("T")
 
 PAGE = 500
-MARKED = frozenset({"workers", "limits", "breakers", "commands", "logs", "config", "workflows"})
+MARKED = frozenset({"workers", "limits", "breakers", "commands", "logs", "config", "workflows", "health"})
 """Topics that change without an event: nobody remembers when they did."""
 
 
@@ -55,9 +56,10 @@ class Look:
 
 
 class Reader:
-    def __init__(self, store: Store, env_file: Path | None) -> None:
+    def __init__(self, store: Store, env_file: Path | None, rounds: Rounds | None = None) -> None:
         self._store = store
         self._env_file = env_file
+        self._rounds = rounds
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="dalsegno-live")
         self._closed = False
 
@@ -80,6 +82,8 @@ class Reader:
             events = [] if full is None else self._store.read(lambda tx: between(tx, full, found.end, PAGE))
             if asked.slowly:
                 marks |= slow_marks(self._store) | {"file": state_of(self._env_file)}
+                if self._rounds is not None:
+                    marks["health"] = self._rounds.mark()
             return Look(asked.after, found, asked.full, events, marks)
 
         return await self._ask(work)

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from dalsegno.config.current import Current
 from dalsegno.config.revisions import revision_in_force
+from dalsegno.doctor.rounds import Rounds
 from dalsegno.settings import Settings
 from dalsegno.store.store import Store
 
@@ -17,6 +18,8 @@ from dalsegno.store.store import Store
 class Room:
     store: Store
     config: Current
+    rounds: Rounds
+    """Looks at the system now and then, and says what was found."""
     read_only: bool = False
     """Nothing can be changed here: the guard refuses it, and pages need not offer it."""
 

@@ -28,6 +28,7 @@ TOPICS = {
     "config": "the settings file, or its revisions",
     "logs": "log lines",
     "events": "the event log itself",
+    "health": "what is wrong with the system under the work",
 }
 OF_ONE = re.compile(r"(job|item):[1-9][0-9]{0,17}")
 """`job:12`, `item:3456`; the latter is told only to those who ask for it by name."""

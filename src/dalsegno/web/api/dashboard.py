@@ -16,6 +16,7 @@ from dalsegno.insight.attention import Attention, Fix, in_order
 from dalsegno.insight.charts import Charts, read_charts
 from dalsegno.insight.dashboard import Counters, Draining, Eta, read_dashboard
 from dalsegno.insight.dashboard import Dashboard as Read
+from dalsegno.insight.health.alarms import alarms
 from dalsegno.insight.pools import Phase, Verdict
 from dalsegno.insight.workers import TransferTotals
 from dalsegno.requests.subjects import names_of
@@ -134,7 +135,7 @@ def _active(found: Read) -> ActiveJob:
 
 
 def attention_of(here: Room, storage: Storage) -> list[Attention]:
-    """What the engine cannot know: the disk and the settings file."""
+    """What the engine cannot know: the disk, the settings file, and what is wrong with the system under it."""
     found = []
     if problem := here.config.problem:
         fix = Fix("config", "Open the settings", "PUT", "/api/config/env")
@@ -144,4 +145,4 @@ def attention_of(here: Room, storage: Storage) -> list[Attention]:
         says = f"The library at {storage.root} has {spoken(storage.free)} free{days}; {spoken(storage.keep)} must stay."
         data = {"root": storage.root, "free": storage.free, "keep": storage.keep, "days": storage.days_to_full}
         found.append(Attention("disk_soon_full", "warn", "storage", says, None, data=data))
-    return found
+    return [*found, *alarms(here.rounds.known())]

@@ -1,14 +1,16 @@
-"""The system under the work: loops and when each last came round, machines, the database and its keeping."""
+"""The system under the work: what is wrong with it, its loops, machines, disks, and the database."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from dalsegno.insight.system import Loop, ProcessLoops, late, read_system
-from dalsegno.web.console.frame import render
+from dalsegno.doctor.rounds import Health
+from dalsegno.insight.health.finding import Finding
+from dalsegno.insight.health.holders import LONG
+from dalsegno.insight.system import read_system
+from dalsegno.web.console import health as telling
+from dalsegno.web.console.frame import render, words_of
 from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.pages import pages
 from dalsegno.web.room import Here
@@ -20,19 +22,20 @@ HOLDERS = {
     "replication slot": N_("replication slot"),
     "prepared transaction": N_("prepared transaction"),
 }
-OLD = 300
-"""Seconds after which a transaction that keeps old rows is worth a look."""
 
 
 @router.get("/system")
 def system(request: Request, here: Here) -> HTMLResponse:
-    found = read_system(here.store)
-    beat = timedelta(seconds=here.settings.heartbeat_ttl_sec / 3)
-
-    def is_late(loop: Loop, process: ProcessLoops) -> bool:
-        return late(loop, process, beat)
-
+    seen = here.rounds.health()
     return render(
-        request, here, "system.html", page="system", live=("workers",), found=found, is_late=is_late, holders=HOLDERS,
-        old=OLD,
+        request, here, "system.html", page="system", live=("workers", "health"), found=read_system(here.store),
+        holders=HOLDERS, old=LONG, seen=seen, health=telling.telling(words_of(request, here)),
+        troubles=[each for each in seen.findings if each.severity != "ok"],
+        fine=[each for each in seen.findings if each.severity == "ok" and each.group != "disk"], disks=_disks(seen),
     )  # fmt: skip
+
+
+def _disks(seen: Health) -> list[Finding]:
+    """Fullest first."""
+    found = [each for each in seen.findings if each.group == "disk"]
+    return sorted(found, key=lambda each: each.data.get("free_bytes", -1) / max(each.data.get("total_bytes", 1), 1))
