@@ -260,6 +260,83 @@ class SchemaMissing(DalSegnoError):
     status = 503
 
 
+class UpgradeNeedsRoom(DalSegnoError):
+    """The schema has to be brought from {found} to {known}, and there is no room for the backup that is made first:
+    {problem}. Free some space, or do it without one: dalsegno migrate --without-backup. Nothing was changed."""
+
+    code = "schema_needs_room"
+    status = 507
+
+
+class UpgradeNeedsBackup(DalSegnoError):
+    """The schema has to be brought from {found} to {known}, and no backup can be made first: {problem}
+    Mend that, or make one by other means and run: dalsegno migrate --without-backup. Nothing was changed."""
+
+    code = "schema_needs_backup"
+    status = 503
+
+
+class EngineAtWork(DalSegnoError):
+    """{database} is in use: {who}. Stop it first and try again. Nothing was changed."""
+
+    code = "engine_at_work"
+    status = 409
+
+
+# --- backups and moves --------------------------------------------------------------------------
+
+
+class BackupRefused(DalSegnoError):
+    """No backup is written to {path}: {problem}"""
+
+    code = "backup_refused"
+    status = 409
+
+
+class BackupNoRoom(DalSegnoError):
+    """There is no room for {path}: {problem}
+    Nothing was left behind. Free some space, or write it to another disk."""
+
+    code = "backup_no_room"
+    status = 507
+
+
+class BackupDamaged(DalSegnoError):
+    """{path} cannot be used: {problem}"""
+
+    code = "backup_damaged"
+    status = 422
+
+
+class ToolMissing(DalSegnoError):
+    """PostgreSQL's own program {tool} is needed, {problem}
+    Install PostgreSQL's client programs of version {wanted} or newer, or name their folder: PG_BIN=/path/to/bin"""
+
+    code = "tool_missing"
+    status = 503
+
+
+class ToolFailed(DalSegnoError):
+    """{tool} failed: {problem}"""
+
+    code = "tool_failed"
+    status = 500
+
+
+class RestoreRefused(DalSegnoError):
+    """{database} was not touched: {problem}"""
+
+    code = "restore_refused"
+    status = 409
+
+
+class MoveFailed(DalSegnoError):
+    """The move to {target} was given up, and nothing was kept of it: {problem}"""
+
+    code = "move_failed"
+    status = 500
+
+
 class SettingInvalid(DalSegnoError):
     """{key}: {problem}"""
 

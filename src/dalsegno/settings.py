@@ -98,6 +98,11 @@ class Settings(BaseSettings):
     """Where everything is kept: `sqlite:///file.db`, or `postgresql://user:password@host/name`."""
     listen_database_url: str | None = None
     """A direct connection for LISTEN, where DATABASE_URL goes through PgBouncer in transaction mode."""
+    pg_bin: Path | None = None
+    """The folder of pg_dump, pg_restore and psql, where they are not on PATH: for backups of PostgreSQL."""
+    backup_folder: Path | None = None
+    """Where the backup goes that is made before a change of the schema. Unless said: beside a SQLite database, and for
+    PostgreSQL the current folder."""
     library_root: Path = Path("library")
     """The folder files are written to."""
     min_free_space: Bytes = 1_000_000_000

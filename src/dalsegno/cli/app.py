@@ -9,7 +9,9 @@ import typer
 from dalsegno.bench.cli import app as bench_app
 from dalsegno.cli import (
     agent,
+    backup,
     catalog,
+    check,
     commands,
     config,
     database,
@@ -74,6 +76,8 @@ for group in (
     streams,
     doctor,
     database,
+    backup,
+    check,
 ):
     app.add_typer(group.app)
 app.add_typer(flow.breaker_app, name="breaker")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -52,16 +52,65 @@ def _speed(per_second: float | None) -> str:
     return "" if per_second is None else f"{per_second / (1 << 20):.2f} MB/s"
 
 
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="URL", help="Move everything to this database, which must be empty.", show_default=False
+    ),
+]
+WithoutBackup = Annotated[
+    bool, typer.Option("--without-backup", help="Change the schema though no backup is made first.")
+]
+
+
 @command(app, "migrate")
-def migrate(desk: Desk) -> None:
-    """Bring the database to the schema of this version. Every command that opens it does so too."""
+def migrate(desk: Desk, to: To = None, without_backup: WithoutBackup = False) -> None:
+    """Bring the database to the schema of this version; or move everything to another database.
+
+    Every command that opens an older database brings it up too, after a backup beside it (on PostgreSQL by pg_dump, in
+    BACKUP_FOLDER). This one refuses where no backup can be made; the others go on with PostgreSQL, and say so.
+
+    With --to, from SQLite to PostgreSQL or back: no engine may be at work. Every table is copied in one transaction,
+    then read back and compared by counts and checksums. The old database stays as it is, with a note in it.
+
+    **Examples**
+
+    dalsegno migrate
+
+    dalsegno migrate --to postgresql://dalsegno@db/dalsegno
+    """
     from dalsegno.store.migrate import known_revisions
 
-    with desk.store() as store:
+    if to is not None:
+        _move(desk, to)
+        return
+    with desk.store(attended=True, backup=not without_backup) as store:
         where = store.url
     revision = known_revisions()[-1]
     answer = {"database": where, "revision": revision}
     desk.answer(answer, lambda console: console.print(f"{where} has schema {revision}.", markup=False))
+
+
+def _move(desk: Desk, to: str) -> None:
+    from dataclasses import asdict
+
+    from dalsegno.cli.backup import direct
+    from dalsegno.cli.bar import Bar
+    from dalsegno.moves.move import move
+    from dalsegno.store.open import parse_url
+
+    with Bar(desk.aside) as bar:
+        moved = move(direct(desk.settings), parse_url(to), told=bar.told)
+
+    def show(console: Console) -> None:
+        console.print(
+            f"{moved.rows:,} rows of {len(moved.tables)} tables moved from {moved.source} to {moved.target}; "
+            "counts and checksums agree.",
+            markup=False,
+        )
+        console.print("Now set DATABASE_URL to it. The old database is as it was, and is no longer used.")
+
+    desk.answer({**asdict(moved), "rows": moved.rows}, show)
 
 
 @command(app, "version")

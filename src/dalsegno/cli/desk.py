@@ -69,15 +69,21 @@ class Desk:
         return revision_in_force(store, self.current())
 
     @contextlib.contextmanager
-    def store(self, *, migrate: bool = True) -> Iterator[Store]:
+    def store(self, *, migrate: bool = True, attended: bool = False, backup: bool = True) -> Iterator[Store]:
+        """`attended`, `backup`: how to go about an older schema (see `store.upgrade`)."""
         from dalsegno.store.open import open_store
+        from dalsegno.store.upgrade import Precaution
 
         settings = self.settings
+        folder = settings.backup_folder
+        if folder is None and not settings.database_url.startswith("sqlite"):
+            folder = Path.cwd()
         store = open_store(
             settings.database_url,
             channel=settings.notify_channel_prefix,
             listen_url=settings.listen_database_url,
             migrate=migrate,
+            precaution=Precaution(folder, settings.pg_bin, wanted=backup, attended=attended),
         )
         try:
             yield store

@@ -37,7 +37,7 @@ GROUPS = {
     "console": ("CONSOLE_HOST", "CONSOLE_PORT", "CONSOLE_PASSWORD", "CONSOLE_HOSTS", "CONSOLE_READ_ONLY", "LANGUAGE"),
     "machine": ("NODE_NAME", "NODE_LABELS", "SERVICES"),
     "engine": ("BACKOFF_BASE_SEC", "BACKOFF_CAP_SEC", "HEARTBEAT_TTL_SEC", "DRAIN_SEC", "OTEL_EXPORTER_OTLP_ENDPOINT"),
-    "database": ("DATABASE_URL", "LISTEN_DATABASE_URL", "NOTIFY_CHANNEL_PREFIX"),
+    "database": ("DATABASE_URL", "LISTEN_DATABASE_URL", "NOTIFY_CHANNEL_PREFIX", "PG_BIN", "BACKUP_FOLDER"),
     "other": (),
 }  # fmt: skip
 """Keys by what they are about, in the order of the form. A key that is in none is among `other`."""

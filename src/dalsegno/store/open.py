@@ -23,6 +23,7 @@ from dalsegno.store.migrate import ensure_schema
 from dalsegno.store.postgres import PostgresStore
 from dalsegno.store.sqlite import SqliteStore, translate
 from dalsegno.store.store import Store
+from dalsegno.store.upgrade import Precaution
 
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.glusterfs",
                        "fuse.sshfs", "fuse.s3fs", "fuse.rclone", "davfs", "fuse.davfs", "lustre", "ocfs2"}  # fmt: skip
@@ -36,17 +37,19 @@ def open_store(
     channel: str = "dalsegno_",
     listen_url: str | None = None,
     migrate: bool = True,
+    precaution: Precaution | None = None,
 ) -> Store:
     """Open (and where needed create or upgrade) the database at `url`."""
     parsed = parse_url(url)
+    direct = parse_url(listen_url) if listen_url else None
     if parsed.get_backend_name() == "sqlite":
         path = Path(parsed.database or "").absolute()
         _check_file(path)
         store: Store = SqliteStore(path, clock)
     else:
-        store = PostgresStore(parsed, clock, channel=channel, listen_url=parse_url(listen_url) if listen_url else None)
+        store = PostgresStore(parsed, clock, channel=channel, listen_url=direct)
     try:
-        ensure_schema(store, parsed, migrate=migrate)
+        ensure_schema(store, parsed, migrate=migrate, precaution=precaution, direct=direct)
     except BaseException:
         store.close()
         raise
