@@ -5,22 +5,33 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dotenv.parser import parse_stream
-from pydantic import BeforeValidator, Field, PositiveInt, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dalsegno.errors import SettingInvalid
+from dalsegno.model.retention import LANES, Policy, Rule
 from dalsegno.model.suggest import did_you_mean
 
 DEFAULT_FILE = Path("dalsegno.env")
 CONCURRENCY = "MAX_CONCURRENCY_"
 SOURCE = "SOURCE_"
-FREE = {CONCURRENCY: "max_concurrency", SOURCE: "source_options"}
+RETENTION = "RETENTION_LANE_"
+FREE = {CONCURRENCY: "max_concurrency", SOURCE: "source_options", RETENTION: "retention_lanes"}
 """Keys that an operator makes up behind a known beginning, and the field they are gathered in."""
 KNOWN_OPTIONS = ("_timeout", "_hosts", "_root")
 """How keys behind SOURCE_ end that are no secrets; of the others nobody here knows."""
@@ -38,6 +49,11 @@ FROZEN = (
     "object_store", "s3_endpoint", "s3_region",
 )  # fmt: skip
 """Besides the library's root, what a job keeps for life."""
+KEPT = {
+    "_jobs_days": "jobs", "_failed_days": "failed", "_failed_last": "failed_last", "_events_days": "events",
+    "_logs_days": "logs",
+}  # fmt: skip
+"""How keys behind RETENTION_LANE_ end, and what they say about the lane."""
 OWN = frozenset({"console_password", "requests_api_key"})
 """Secrets that others show to us, and no source's business."""
 Origin = Literal["default", "file", "environment", "option"]
@@ -76,6 +92,13 @@ def _bytes(value: Any) -> Any:
     if found is None:
         raise ValueError(f'"{value:.60}" is not a size; write for example 500MB or 2GiB')
     return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
+
+
+def _of_a_lane(key: str) -> str:
+    if not any(key.endswith(end) and key != end for end in KEPT):
+        ends = ", ".join(end[1:].upper() for end in KEPT)
+        raise ValueError(f"it ends with none of {ends}")
+    return key
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
@@ -204,6 +227,25 @@ class Settings(BaseSettings):
     """Show everything and change nothing."""
     language: Literal["auto", "en", "zh-CN"] = "auto"
     """The console's language until its reader chooses one: `en`, `zh-CN`, or `auto`, what the browser asks for."""
+    retention_jobs_days: NonNegativeFloat = 90.0
+    """Days that a finished job is kept which leaves nothing to retry, with its stages and items; 0 is for ever. What
+    it downloaded and recorded stays in any case."""
+    retention_failed_days: NonNegativeFloat = 0.0
+    """The same for a job with items that could still be retried; unless said, for ever."""
+    retention_failed_last: int = Field(default=0, ge=0)
+    """Of those jobs, keep only the newest that have so many such items between them; 0 keeps all."""
+    retention_events_days: NonNegativeFloat = 90.0
+    """Days that events are kept; 0 is for ever. On PostgreSQL they go by the month."""
+    retention_logs_days: NonNegativeFloat = 30.0
+    """Days that log lines are kept; 0 is for ever. On PostgreSQL they go by the month."""
+    retention_archive: str = ""
+    """Where months of events and logs are put before PostgreSQL drops them: `file:///…`, `s3://bucket/prefix`, or
+    `off`. Unless said, OBJECT_STORE, and without one a folder beside the library."""
+    retention_lanes: Annotated[dict[Annotated[str, AfterValidator(_of_a_lane)], NonNegativeFloat], NoDecode] = Field(
+        default_factory=dict
+    )
+    """From RETENTION_LANE_<LANE>_JOBS_DAYS, _FAILED_DAYS, _FAILED_LAST, _EVENTS_DAYS and _LOGS_DAYS: the same for one
+    lane; the lane `enrich` has FAILED_LAST 1000 unless said."""
     node_name: Annotated[str, Field(min_length=1, max_length=200)] = Field(default_factory=socket.gethostname)
     """What this machine is called in listings; the host name unless said otherwise."""
     node_labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)] = Field(default_factory=dict)
@@ -263,6 +305,18 @@ class Settings(BaseSettings):
     def concurrency(self, services: list[str]) -> dict[str, int]:
         """The limits by the services' own names: `MAX_CONCURRENCY_MY_RENDERER` is for `my-renderer`."""
         return {name: self.max_concurrency[key] for name in services if (key := _as_key(name)) in self.max_concurrency}
+
+    def retention(self, lanes: Iterable[str] = ()) -> Policy:
+        """How long what is over is kept, for lanes by their own names: RETENTION_LANE_MY_LANE_… is about `my-lane`."""
+        general = Rule(self.retention_jobs_days, self.retention_failed_days, self.retention_failed_last,
+                       self.retention_events_days, self.retention_logs_days)  # fmt: skip
+        found: dict[str, dict[str, float]] = {lane: dict(said) for lane, said in LANES.items()}
+        names = {_as_key(lane): lane for lane in lanes}
+        for key, value in self.retention_lanes.items():
+            end = next(end for end in KEPT if key.endswith(end))
+            lane = key.removesuffix(end)
+            found.setdefault(names.get(lane, lane), {})[KEPT[end]] = value
+        return Policy(general, found)
 
     def snapshot(self) -> dict[str, Any]:
         """What a job keeps of these settings for life. Secrets are masked, and paths do not move with `cd`."""
@@ -324,6 +378,7 @@ class Loaded:
         """Every key with its value (secrets masked) and origin."""
         rows = [(key, getattr(self.settings, key.lower())) for key in KEYS]
         rows += [(CONCURRENCY + name.upper(), limit) for name, limit in sorted(self.settings.max_concurrency.items())]
+        rows += [(RETENTION + name.upper(), days) for name, days in sorted(self.settings.retention_lanes.items())]
         rows += [(SOURCE + name.upper(), MASK) for name in sorted(self.settings.source_options)]
         return [Shown(key, _as_text(value), *self.origins.get(key, ("default", None))) for key, value in rows]
 
@@ -400,7 +455,7 @@ def _read(file: Path) -> list[tuple[str, str, int]]:
             continue
         key = binding.key.upper()
         if key not in KEYS and not _free(key):
-            hint = did_you_mean(key, (*KEYS, f"{CONCURRENCY}<SERVICE>"))
+            hint = did_you_mean(key, (*KEYS, f"{CONCURRENCY}<SERVICE>", f"{RETENTION}<LANE>_JOBS_DAYS"))
             raise SettingInvalid(key=f"{place}, {binding.key}", problem=f"this key is not known.{hint}")
         if binding.value:
             entries.append((key, binding.value, line))

@@ -14,7 +14,7 @@ LAST = ("unregister",)
 EDGES = ("before", "after")
 AFTER_A_DEATH = ("rescue", "recover")
 """Only met by a process that finds another one dead."""
-OPTIONAL = {"cancel", "heartbeat", "logs", "plan.fail", "reject", "requeue", "schedule", "workers"}
+OPTIONAL = {"cancel", "heartbeat", "logs", "plan.fail", "prune", "reject", "requeue", "schedule", "workers"}
 """Nothing is canceled, refused or scheduled here, and most lives are too short for what happens every few seconds."""
 
 

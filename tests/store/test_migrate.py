@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,7 +54,7 @@ def test_a_fresh_database_is_exactly_what_the_schema_says(empty_database_url: st
     open_store(empty_database_url).close()
     engine = engine_for(empty_database_url)
     with engine.connect() as conn:
-        context = MigrationContext.configure(conn, opts={"compare_type": True})
+        context = MigrationContext.configure(conn, opts={"compare_type": True, "include_name": _is_no_month})
         assert compare_metadata(context, metadata) == []
         inspector = sa.inspect(conn)
         for table in metadata.sorted_tables:
@@ -62,6 +63,11 @@ def test_a_fresh_database_is_exactly_what_the_schema_says(empty_database_url: st
             indexes = {str(index.name) for index in table.indexes}
             assert {i["name"] for i in inspector.get_indexes(table.name)} >= indexes, table.name
     engine.dispose()
+
+
+def _is_no_month(name: str | None, kind: str, _of: object) -> bool:
+    """Events and logs have a table a month, which the schema knows nothing of."""
+    return kind != "table" or re.match(r"(events|logs)_", name or "") is None
 
 
 def test_opening_again_changes_nothing(empty_database_url: str) -> None:

@@ -25,6 +25,7 @@ from dalsegno.cli import (
     password,
     pauses,
     run,
+    retention,
     serve,
     streams,
     submit,
@@ -78,6 +79,7 @@ for group in (
     database,
     backup,
     check,
+    retention,
 ):
     app.add_typer(group.app)
 app.add_typer(flow.breaker_app, name="breaker")
@@ -86,6 +88,7 @@ config.app.add_typer(password.app)
 app.add_typer(config.app, name="config")
 app.add_typer(bench_app, name="bench")
 
+app.add_typer(retention.archive_app, name="archive")
 
 def main() -> None:
     """Run the command line and exit with a code that means something."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from dalsegno import telemetry
+from dalsegno.archive.keeper import Keeper
 from dalsegno.catalog.find import matching
 from dalsegno.catalog.services import NAMES as CATALOG
 from dalsegno.catalog.services import catalog_services
@@ -81,6 +82,8 @@ class Toolbox:
         )
         gc.collect()
         gc.freeze()  # what is loaded stays: nothing is gained by looking through it again and again
+            retention=lambda lanes: current.settings.retention(lanes),
+            archive=Keeper(store, lambda: current.settings) if store.shared else None,
         return Engine(store, services, options)
 
 

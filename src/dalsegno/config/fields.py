@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from dalsegno.config.model import Kind
-from dalsegno.settings import CONCURRENCY, FREE, FROZEN, KEYS, SOURCE, Bytes, Settings
+from dalsegno.settings import CONCURRENCY, FREE, FROZEN, KEPT, KEYS, RETENTION, SOURCE, Bytes, Settings
 
 GROUPS = {
     "library": ("LIBRARY_ROOT", "MIN_FREE_SPACE", "NAME_TEMPLATE"),
@@ -37,13 +37,19 @@ GROUPS = {
     "console": ("CONSOLE_HOST", "CONSOLE_PORT", "CONSOLE_PASSWORD", "CONSOLE_HOSTS", "CONSOLE_READ_ONLY", "LANGUAGE"),
     "machine": ("NODE_NAME", "NODE_LABELS", "SERVICES"),
     "engine": ("BACKOFF_BASE_SEC", "BACKOFF_CAP_SEC", "HEARTBEAT_TTL_SEC", "DRAIN_SEC", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+    "retention": (
+        "RETENTION_JOBS_DAYS", "RETENTION_FAILED_DAYS", "RETENTION_FAILED_LAST", "RETENTION_EVENTS_DAYS",
+        "RETENTION_LOGS_DAYS", "RETENTION_ARCHIVE",
+    ),
     "database": ("DATABASE_URL", "LISTEN_DATABASE_URL", "NOTIFY_CHANNEL_PREFIX", "PG_BIN", "BACKUP_FOLDER"),
     "other": (),
 }  # fmt: skip
 """Keys by what they are about, in the order of the form. A key that is in none is among `other`."""
 LIVE = frozenset({
     "LIBRARY_ROOT", "LANGUAGE", "REQUESTS_ACTIVE_MAX", "REQUESTS_MAX_RETRIES", "REQUESTS_PER_CLIENT_MAX",
-    "REQUESTS_DEFAULT_PAGE_LIMIT", "REQUESTS_MAX_PAGE_LIMIT", *(name.upper() for name in FROZEN),
+    "REQUESTS_DEFAULT_PAGE_LIMIT", "REQUESTS_MAX_PAGE_LIMIT", "RETENTION_JOBS_DAYS",
+    "RETENTION_FAILED_DAYS", "RETENTION_FAILED_LAST", "RETENTION_EVENTS_DAYS", "RETENTION_LOGS_DAYS",
+    "RETENTION_ARCHIVE", *(name.upper() for name in FROZEN),
 })  # fmt: skip
 """What counts from the next job or page on, besides what services sign in with. All else is read once, at the start."""
 READ_AT_START = frozenset({"CONSOLE_PASSWORD"})
@@ -67,6 +73,7 @@ EXAMPLES = {
     "LISTEN_DATABASE_URL": "postgresql://user@host/name",
     "SOURCES": "subsonic,feed",
     "DOWNLOAD_SOURCES": "subsonic,folder",
+    "RETENTION_ARCHIVE": "file:///mnt/archive",
     "KODIK_URL": "https://api.example.org",
     "REQUESTS_SOURCES": "kodik,subsonic",
     "REQUESTS_DECODERS": "direct,player",
@@ -97,6 +104,13 @@ def key_of(name: str) -> Key | None:
         service = name.removeprefix(CONCURRENCY).lower()
         return Key(name, f"Most items of {service} at once, on this machine.", "engine", "number", "", (), "4", False,
                    True)  # fmt: skip
+    if prefix == RETENTION:
+        end = next((end for end in KEPT if name.lower().endswith(end)), None)
+        if end is None:
+            return None
+        lane = name.removeprefix(RETENTION).lower().removesuffix(end)
+        about = f"RETENTION{end.upper()} for the lane {lane}."
+        return Key(name, about, "retention", "number", "", (), "1000" if end == "_failed_last" else "30", False, False)
     if prefix == SOURCE:
         return Key(name, "What a plug-in wants to know.", "sources", "secret", "", (), "", True, False)
     return _known(name) if name in KEYS else None

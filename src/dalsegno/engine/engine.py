@@ -18,6 +18,7 @@ from dalsegno.engine.commander import Commander
 from dalsegno.engine.crowd import Crowd
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.flow import Flow
+from dalsegno.engine.forgetting import Keep
 from dalsegno.engine.heart import Heart, Roster
 from dalsegno.engine.holds import hold
 from dalsegno.engine.item import Item
@@ -27,6 +28,7 @@ from dalsegno.engine.orders import Prepare, as_stored
 from dalsegno.engine.pauses import pause_job
 from dalsegno.engine.phases import pool_of_phases
 from dalsegno.engine.planner import Planner
+from dalsegno.engine.pruner import Policies, Pruner, default_policy
 from dalsegno.engine.rescuer import Rescuer, rescue_all
 from dalsegno.engine.scheduler import Scheduler
 from dalsegno.engine.service import Service, Services
@@ -69,6 +71,10 @@ class EngineOptions:
     """How items are found by a query, for commands about many of them."""
     prepare: Prepare | None = as_stored
     """How what a schedule orders is made ready; None: schedules are left to other engines."""
+    retention: Policies | None = default_policy
+    """How long what is over is kept; None: that is left to other engines."""
+    archive: Keep | None = None
+    """Where months of events and logs are put before they go."""
 
 
 class Engine:
@@ -91,6 +97,9 @@ class Engine:
         self._scheduler = Scheduler(store)
         self._commander = Commander(store, self.options.find)
         self._timekeeper = Timekeeper(store, self.options.prepare) if self.options.prepare is not None else None
+        self._pruner = None
+        if self.options.retention is not None:
+            self._pruner = Pruner(store, self.options.retention, self.options.archive)
         self._planner = Planner(store, self.services, self._process_id)
         self._rescuer = Rescuer(store, self._process_id, self.options.lease_seconds / 3)
         self._logs = LogBridge(store, self.options.secrets) if self.options.keep_logs else None
@@ -161,6 +170,8 @@ class Engine:
         self._claimer.closed()
         if self._timekeeper is not None:
             self._timekeeper.stop(timeout=5)
+        if self._pruner is not None:
+            self._pruner.stop(timeout=5)
         self._drain(deadline)
         for loop in (self._claimer, self._planner, self._scheduler, self._commander, self._rescuer, self._usher):
             loop.stop(timeout=5)
@@ -211,6 +222,8 @@ class Engine:
         loops += [self._commander, self._rescuer, self._usher]
         if self._timekeeper is not None:
             loops.append(self._timekeeper)
+        if self._pruner is not None:
+            loops.append(self._pruner)
         return [*loops, self._logs] if self._logs is not None else loops
 
     def _drain(self, deadline: float) -> bool:

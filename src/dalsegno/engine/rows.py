@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.errors import NotFound
-from dalsegno.store.schema import jobs, stages
+from dalsegno.errors import JobPruned, NotFound
+from dalsegno.store.schema import jobs, prunings, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
@@ -20,6 +20,8 @@ def lock_job(tx: Tx, job_id: int) -> sa.RowMapping:
     job = tx.row(sa.select(jobs).where(jobs.c.id == job_id).with_for_update())
     if job is None:
         raise NotFound(what="job", id=job_id)
+    if tx.row(sa.select(prunings).where(prunings.c.job_id == job_id)) is not None:
+        raise JobPruned(id=job_id)
     return job
 
 

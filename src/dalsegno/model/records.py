@@ -407,6 +407,38 @@ class ConfigRevisionRecord(Record):
     restores: int | None
 
 
+class RetentionRecord(Record):
+    lane: str
+    kind: str
+    mark: Any | None
+    removed: int
+    removed_at: datetime | None
+    looked_at: datetime
+
+
+class PruningRecord(Record):
+    job_id: int
+    since: datetime
+
+
+class ArchiveRecord(Record):
+    name: str
+    kind: Literal["events", "logs"]
+    label: str
+    first_at: datetime | None
+    until_at: datetime
+    rows: int
+    size_bytes: int
+    sha256: str
+    store: str
+    key: str
+    last: Any
+    revision: str
+    archived_at: datetime
+    dropped_at: datetime | None
+    restored_at: datetime | None
+
+
 RECORDS: dict[str, type[Record]] = {
     "workflows": WorkflowRecord,
     "lanes": LaneRecord,
@@ -428,6 +460,9 @@ RECORDS: dict[str, type[Record]] = {
     "logs": LogRecord,
     "schedules": ScheduleRecord,
     "schedule_runs": ScheduleRunRecord,
+    "retention": RetentionRecord,
+    "prunings": PruningRecord,
+    "archives": ArchiveRecord,
     "artifacts": ArtifactRecord,
     "error_groups": ErrorGroupRecord,
     "error_hours": ErrorHourRecord,

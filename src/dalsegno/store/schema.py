@@ -225,6 +225,23 @@ jobs = sa.Table(
         sqlite_where=sa.text("config_revision_id IS NOT NULL"),
         postgresql_where=sa.text("config_revision_id IS NOT NULL"),
     ),
+    # For retention: in the order in which they finished; and those in which something may be left to retry.
+    sa.Index(
+        "ix_jobs_finished",
+        "lane",
+        "finished_at",
+        "id",
+        sqlite_where=sa.text("finished_at IS NOT NULL"),
+        postgresql_where=sa.text("finished_at IS NOT NULL"),
+    ),
+    sa.Index(
+        "ix_jobs_troubled",
+        "lane",
+        "finished_at",
+        "id",
+        sqlite_where=sa.text("finished_at IS NOT NULL AND status <> 'completed'"),
+        postgresql_where=sa.text("finished_at IS NOT NULL AND status <> 'completed'"),
+    ),
 )
 
 COUNTERS = tuple(ItemStatus)
@@ -614,8 +631,9 @@ events = sa.Table(
     "events",
     metadata,
     _id(),
-    # On PostgreSQL ids are not commit order: who tails reads by (tx, id), which is its primary key there, and stops at
-    # the oldest running writer. On SQLite `tx` is 0 and the id says it all.
+    # On PostgreSQL ids are not commit order: who tails reads by (tx, id), and stops at the oldest running writer. On
+    # SQLite `tx` is 0 and the id says it all. On PostgreSQL there is a table a month (store/months.py), with (tx, id) as
+    # its primary key.
     sa.Column("tx", Id, nullable=False, server_default="0"),
     _required_time("at"),
     sa.Column("type", sa.Text, nullable=False),
@@ -775,6 +793,55 @@ error_groups = sa.Table(
     sa.Column("sample_trace", sa.Text),
     sa.Index("ix_error_groups_last_at", "last_at", "fingerprint"),
     sa.CheckConstraint("count > 0", name="count_positive"),
+)
+
+# --- retention: what has gone, and what is put away -------------------------------------------------
+
+retention = sa.Table(
+    "retention",
+    metadata,
+    # Empty: what is no lane's in particular.
+    sa.Column("lane", sa.Text, primary_key=True),
+    # `jobs`, `failed`, `events` or `logs`.
+    sa.Column("kind", sa.Text, primary_key=True),
+    # Up to where it has looked.
+    sa.Column("mark", Json),
+    sa.Column("removed", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("removed_at", UtcTime),
+    _required_time("looked_at"),
+    sa.CheckConstraint("removed >= 0", name="removed_not_negative"),
+)
+
+# Jobs that are being taken away and are too large for one step.
+prunings = sa.Table(
+    "prunings",
+    metadata,
+    sa.Column("job_id", Id, primary_key=True, autoincrement=False),
+    _required_time("since"),
+)
+
+# Months of events or logs that were put away in an object store.
+archives = sa.Table(
+    "archives",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("label", sa.Text, nullable=False),
+    sa.Column("first_at", UtcTime),
+    sa.Column("until_at", UtcTime, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("store", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    # The key of its last row: what was added afterwards shows.
+    sa.Column("last", Json, nullable=False),
+    sa.Column("revision", sa.Text, nullable=False),
+    _required_time("archived_at"),
+    sa.Column("dropped_at", UtcTime),
+    sa.Column("restored_at", UtcTime),
+    _one_of("kind", ("events", "logs")),
+    sa.CheckConstraint("length(sha256) = 64", name="sha256_is_hex"),
 )
 
 error_hours = sa.Table(

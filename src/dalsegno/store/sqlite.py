@@ -33,6 +33,7 @@ from dalsegno.errors import (
 from dalsegno.store.asked import for_sqlite
 from dalsegno.store.hot_sqlite import SqliteHot
 from dalsegno.store.store import Store, Tx
+from dalsegno.store.tidying import Wal
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class SqliteStore(Store):
         self._writer_lock = threading.Lock()
         self._closed = False
         self._watching = False
+        self._wal = Wal(path)
         self._write_engine = self._engine(read_only=False, pool=1)
         self._read_engine = self._engine(read_only=True, pool=READERS)
         self._glancing: list[sqlite3.Connection] = []
@@ -154,6 +156,7 @@ class SqliteStore(Store):
                     self.announce(topics)
                 if self._jobs.empty():
                     continue
+                self._wal.keep_short(conn.connection.driver_connection)  # type: ignore[arg-type]
                 time.sleep(BREATH)
         finally:
             if conn is not None:

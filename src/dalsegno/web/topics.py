@@ -44,6 +44,7 @@ _BY_PREFIX = {
     "bulk": ("commands",),
     "config": ("config",),
     "recovery": ("jobs", "workers"),
+    "pruned": ("jobs",),
 }
 
 

@@ -37,6 +37,7 @@ GROUPS = {
     "console": N_("Console"),
     "machine": N_("This machine"),
     "engine": N_("Engine"),
+    "retention": N_("Retention"),
     "database": N_("Database"),
     "other": N_("Other"),
 }

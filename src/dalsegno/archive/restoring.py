@@ -1,0 +1,72 @@
+"""A month that was put away comes back: checked first, filled beside, and shown when it is whole."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from dalsegno.archive.form import BATCH, Manifest, unpack
+from dalsegno.archive.keeper import archive_of, check
+from dalsegno.archive.places import open_place
+from dalsegno.errors import ArchiveRefused, NotFound
+from dalsegno.model.records import ArchiveRecord
+from dalsegno.store.months import attach, make_table, months
+from dalsegno.store.schema import archives
+
+if TYPE_CHECKING:
+    from dalsegno.objects import ObjectStore
+    from dalsegno.settings import Settings
+    from dalsegno.store.store import Store, Tx
+
+_MADE = """
+FROM unnest(%(lines)s::text[]) WITH ORDINALITY AS v (line, n), json_populate_record(NULL::{kind}, v.line::json) AS made
+ORDER BY v.n
+"""
+
+
+def list_archives(tx: Tx) -> list[ArchiveRecord]:
+    """Newest first."""
+    rows = tx.rows(sa.select(archives).order_by(archives.c.until_at.desc(), archives.c.kind))
+    return [ArchiveRecord.model_validate(dict(row)) for row in rows]
+
+
+def find_archives(tx: Tx, label: str, kind: str | None = None) -> list[ArchiveRecord]:
+    """Those of a month, by what people call it."""
+    found = [each for each in list_archives(tx) if each.label == label and kind in (None, each.kind)]
+    if not found:
+        raise NotFound(what="archive", id=label)
+    return found
+
+
+def restore(store: Store, settings: Settings, name: str) -> Manifest:
+    """All of it or nothing. What is not what was put away is refused before anything is changed."""
+    if not store.shared:
+        raise ArchiveRefused(problem="Only PostgreSQL keeps months.")
+    known, there = store.read(lambda tx: (archive_of(tx, name), {month.name for month in months(tx)}))
+    if known is None:
+        raise NotFound(what="archive", id=name)
+    if name in there:
+        raise ArchiveRefused(problem=f"{name} is in the database already.")
+    place = open_place(settings, known["store"])
+    try:
+        manifest = check(place, known["key"])
+        if manifest.sha256 != known["sha256"]:
+            problem = f"{name} has another checksum than the archive that was made of it; it was replaced since."
+            raise ArchiveRefused(problem=problem)
+        store.write("restore", lambda tx: _fill(tx, place, known, manifest))
+    finally:
+        place.close()
+    return manifest
+
+
+def _fill(tx: Tx, place: ObjectStore, known: sa.RowMapping, manifest: Manifest) -> None:
+    kind, name = manifest.kind, manifest.name
+    make_table(tx, kind, name)
+    insert = f'INSERT INTO "{name}" SELECT made.* {_MADE.format(kind=kind)}'
+    lines = unpack(place.read(known["key"]), manifest)
+    while some := [line.decode().rstrip("\n") for line in itertools.islice(lines, BATCH)]:
+        tx.raw.execute(insert, {"lines": some})
+    attach(tx, kind, name, known["first_at"], known["until_at"])
+    tx.conn.execute(sa.update(archives).where(archives.c.name == name).values(restored_at=tx.now))

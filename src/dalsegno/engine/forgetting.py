@@ -1,0 +1,189 @@
+"""Events and logs that are old go: on PostgreSQL by the month, on SQLite from the beginning of the table.
+
+A lane that keeps its own shorter than the others loses them job by job, in the order in which its jobs finished.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import sqlalchemy as sa
+
+from dalsegno.engine.marks import ALL, Mark, mark_of, set_mark
+from dalsegno.engine.pruning import Pace, Taken
+from dalsegno.model.retention import FOR_EVER, Policy, cutoff
+from dalsegno.store.months import Month, drop_month, ensure_ahead, lock_month, months
+from dalsegno.store.schema import events, items, jobs, logs, stages
+
+if TYPE_CHECKING:
+    from dalsegno.store.store import Store, Tx
+
+Kind = Literal["events", "logs"]
+TABLES: dict[Kind, sa.Table] = {"events": events, "logs": logs}
+
+
+class Keep(Protocol):
+    """Puts months away where they can be brought back from."""
+
+    def keep(self, month: Month) -> bool:
+        """Whether it may go now."""
+        ...
+
+    def dropping(self, tx: Tx, month: Month) -> None:
+        """In the transaction that drops it; raises where it must stay."""
+        ...
+
+
+def forget_old(store: Store, pace: Pace, policy: Policy, keep: Keep | None = None) -> Iterator[Taken]:
+    """What no lane wants any more."""
+    if store.shared:
+        yield from _months(store, pace, policy, keep)
+        return
+    for kind, table in TABLES.items():
+        before = cutoff(store.clock.now(), policy.longest(kind))
+        gone = 1
+        while before is not None and gone:
+
+            def work(tx: Tx, kind: Kind = kind, table: sa.Table = table, before: datetime = before) -> int:
+                found = _oldest(tx, table, before, pace.rows)
+                set_mark(tx, ALL, kind, removed=found)
+                return found
+
+            gone = pace.step(store, work)
+            yield Counter({kind: gone})
+
+
+def _oldest(tx: Tx, table: sa.Table, before: datetime, rows: int) -> int:
+    """The last row stays: SQLite would give its number to the next, and readers go by numbers."""
+    newest = tx.conn.execute(sa.select(sa.func.max(table.c.id))).scalar()
+    if newest is None:
+        return 0
+    end = tx.conn.execute(sa.select(table.c.id).order_by(table.c.id).limit(1).offset(rows - 1)).scalar()
+    upto = newest - 1 if end is None else min(end, newest - 1)
+    return tx.conn.execute(sa.delete(table).where(table.c.id <= upto, table.c.at < before)).rowcount
+
+
+def _months(store: Store, pace: Pace, policy: Policy, keep: Keep | None) -> Iterator[Taken]:
+    made = pace.step(store, ensure_ahead)
+    yield Counter({"months_made": len(made)})
+    for month in store.read(old_months(policy, store.clock.now())):
+        if keep is not None and not keep.keep(month):
+            continue
+
+        def work(tx: Tx, month: Month = month) -> None:
+            lock_month(tx, month)
+            if keep is not None:
+                keep.dropping(tx, month)
+            drop_month(tx, month)
+            set_mark(tx, ALL, month.table, removed=month.rows)
+
+        pace.step(store, work)
+        yield Counter({month.table: month.rows, "months": 1})
+
+
+def old_months(policy: Policy, now: datetime) -> Callable[[Tx], list[Month]]:
+    """Those whose last moment has been kept long enough."""
+    before = {kind: cutoff(now, policy.longest(kind)) for kind in TABLES}
+
+    def read(tx: Tx) -> list[Month]:
+        return [
+            month
+            for month in months(tx)
+            if month.until is not None and (end := before[_kind(month)]) is not None and month.until <= end
+        ]
+
+    return read
+
+
+def _kind(month: Month) -> Kind:
+    return "events" if month.table == "events" else "logs"
+
+
+# --- lanes that keep their own shorter ----------------------------------------------------------------
+
+
+def forget_lane(store: Store, pace: Pace, policy: Policy, lane: str) -> Iterator[Taken]:
+    for kind in TABLES:
+        days, longest = getattr(policy.of(lane), kind), policy.longest(kind)
+        if days == FOR_EVER or (longest != FOR_EVER and days >= longest):
+            continue
+        before = cutoff(store.clock.now(), days)
+        assert before is not None
+        taken: Taken = Counter(more=1)
+        while taken["more"]:
+
+            def work(tx: Tx, kind: Kind = kind, before: datetime = before) -> Taken:
+                return _of_one_job(tx, lane, kind, before, pace.rows)
+
+            taken = pace.step(store, work)
+            yield Counter({kind: taken[kind]})
+
+
+def _of_one_job(tx: Tx, lane: str, kind: Kind, before: datetime, rows: int) -> Taken:
+    mark = mark_of(tx, lane, kind) or {}
+    job = _next_job(tx, lane, before, mark)
+    if job is None:
+        set_mark(tx, lane, kind)
+        return Counter()
+    place: Mark = {"at": job["finished_at"].isoformat(), "id": job["id"]}
+    within = mark.get("within") if mark.get("job") == job["id"] else None
+    if kind == "logs":
+        some = sa.select(logs.c.id).where(logs.c.job_id == job["id"]).limit(rows)
+        gone = _delete(tx, logs, logs.c.id.in_(some))
+        onward: Mark | None = {} if gone == rows else None
+    else:
+        gone, onward = _events_of(tx, job["id"], within, rows)
+    if onward is None:
+        set_mark(tx, lane, kind, removed=gone, mark=place)
+    else:
+        set_mark(tx, lane, kind, removed=gone, mark={**_only(mark), "job": job["id"], "within": onward})
+    return Counter({kind: gone, "more": 1})
+
+
+def _next_job(tx: Tx, lane: str, before: datetime, mark: Mark) -> sa.RowMapping | None:
+    """The first that finished after the place of the mark."""
+    query = sa.select(jobs.c.id, jobs.c.finished_at).where(
+        jobs.c.lane == lane, jobs.c.finished_at.is_not(None), jobs.c.finished_at < before
+    )
+    if "at" in mark:
+        at = sa.literal(datetime.fromisoformat(mark["at"]), jobs.c.finished_at.type)
+        query = query.where(sa.tuple_(jobs.c.finished_at, jobs.c.id) > sa.tuple_(at, sa.literal(mark["id"])))
+    return tx.row(query.order_by(jobs.c.finished_at, jobs.c.id).limit(1))
+
+
+def _events_of(tx: Tx, job_id: int, within: Mark | None, rows: int) -> tuple[int, Mark | None]:
+    """Of so many of its items, and where to go on; its own come with the first."""
+    gone = 0
+    if within is None:
+        gone = _delete(tx, events, sa.and_(events.c.job_id == job_id, events.c.item_id.is_(None)))
+        within = {"stage": 0, "seq": 0}
+    order = sa.tuple_(items.c.stage_id, items.c.seq)
+    own = sa.select(stages.c.id).where(stages.c.job_id == job_id, stages.c.id >= within["stage"]).order_by(stages.c.id)
+    for stage in tx.conn.execute(own).scalars().all():
+        after = within["seq"] if stage == within["stage"] else 0
+        some = tx.rows(
+            sa.select(items.c.id, items.c.seq)
+            .where(items.c.stage_id == stage, order > sa.tuple_(sa.literal(stage), sa.literal(after)))
+            .order_by(items.c.seq)
+            .limit(max(1, rows // 4))  # an item has about four
+        )
+        if some:
+            gone += _delete(tx, events, events.c.item_id.in_([row["id"] for row in some]))
+            return gone, {"stage": stage, "seq": some[-1]["seq"]}
+    return gone, None
+
+
+def _delete(tx: Tx, table: sa.Table, where: sa.ColumnElement[bool]) -> int:
+    """The last row stays, as above."""
+    conditions: list[Any] = [where]
+    if tx.conn.dialect.name == "sqlite":
+        conditions.append(table.c.id < sa.select(sa.func.max(table.c.id)).scalar_subquery())
+    return tx.conn.execute(sa.delete(table).where(*conditions)).rowcount
+
+
+def _only(mark: Mark) -> Mark:
+    """The place alone, without what is under way behind it."""
+    return {name: mark[name] for name in ("at", "id") if name in mark}

@@ -1,0 +1,180 @@
+"""A month that is old is put away, read back, dropped; and comes back byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from dalsegno.archive.form import lines_of, pack, read_manifest
+from dalsegno.archive.places import key_of, manifest_of, url_of
+from dalsegno.archive.restoring import find_archives, list_archives, restore
+from dalsegno.errors import ArchiveDamaged, ArchiveRefused, NotFound
+from dalsegno.settings import Settings
+from dalsegno.store.schema import archives
+from tests.archive.conftest import Shelf
+from tests.helpers import every
+
+
+def place(shelf: Shelf, kind: str = "events") -> Path:
+    root = Path(f"{shelf.settings.library_root}-archive")
+    return root / key_of(
+        kind, next(each["name"] for each in every(shelf.store, sa.select(archives)) if each["kind"] == kind)
+    )
+
+
+def test_a_month_comes_back_byte_for_byte(shelf: Shelf) -> None:
+    before = {shelf.old(kind).name: shelf.dump(shelf.old(kind).name) for kind in ("events", "logs")}
+    assert all(len(dump.splitlines()) >= 40 for dump in before.values())
+    shelf.prune()
+    assert not shelf.names() & before.keys()
+    assert shelf.count() == (1, 0)  # the round itself is told
+    found = shelf.store.read(list_archives)
+    assert {each.name for each in found} == before.keys()
+    assert all(each.dropped_at is not None and each.rows == 40 for each in found)
+    manifest = read_manifest((place(shelf).with_name(Path(manifest_of(place(shelf).name)).name)).read_bytes())
+    assert (manifest.rows, manifest.kind, manifest.sha256) == (
+        40,
+        "events",
+        found[0].sha256 if found[0].kind == "events" else found[1].sha256,
+    )
+    lines = gzip.decompress(place(shelf).read_bytes()).splitlines()
+    assert json.loads(lines[1])["data"] == {"n": 1.5, "big": 12345678901234567890, "text": 'a "b" \\ c\n\t–🎵'}
+    for each in find_archives_by_label(shelf):
+        restore(shelf.store, shelf.settings, each)
+    assert {name: shelf.dump(name) for name in before} == before
+    assert shelf.count() == (41, 40)
+    shelf.prune()  # what was brought back stays for a while
+    assert shelf.names() >= before.keys()
+    shelf.clock.advance(31 * 86_400.0)
+    shelf.prune()
+    assert not shelf.names() & before.keys()
+
+
+def find_archives_by_label(shelf: Shelf) -> list[str]:
+    label = shelf.store.read(list_archives)[0].label
+    return [each.name for each in shelf.store.read(lambda tx: find_archives(tx, label))]
+
+
+def test_the_same_rows_make_the_same_bytes(shelf: Shelf, tmp_path: Path) -> None:
+    month = shelf.old()
+    first = pack(lines_of(shelf.store, "events", month.name), tmp_path / "one")
+    second = pack(lines_of(shelf.store, "events", month.name), tmp_path / "two")
+    assert first == second
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "another", "manifest"])
+def test_a_damaged_archive_is_refused_with_the_reason_and_nothing_changes(shelf: Shelf, damage: str) -> None:
+    shelf.prune()
+    file = place(shelf)
+    content = file.read_bytes()
+    match damage:
+        case "cut":
+            file.write_bytes(content[:-20])
+        case "flipped":
+            file.write_bytes(content[:60] + bytes([content[60] ^ 1]) + content[61:])
+        case "another":
+            file.write_bytes(gzip.compress(gzip.decompress(content).replace(b"said", b"sang"), mtime=0))
+        case "manifest":
+            file.with_name(manifest_of(file.name)).write_text("{}")
+    before, names = shelf.count(), shelf.names()
+    name = next(each.name for each in shelf.store.read(list_archives) if each.kind == "events")
+    with pytest.raises(ArchiveDamaged, match="Nothing was changed"):
+        restore(shelf.store, shelf.settings, name)
+    assert (shelf.count(), shelf.names()) == (before, names)
+
+
+def test_a_month_stays_while_its_archive_cannot_be_written(shelf: Shelf) -> None:
+    blocked = Path(f"{shelf.settings.library_root}-archive")
+    blocked.write_text("a file stands in the way")
+    month = shelf.old()
+    shelf.prune()
+    assert month.name in shelf.names()
+    blocked.unlink()
+    shelf.prune()
+    assert month.name not in shelf.names()
+
+
+def test_what_was_added_after_it_was_put_away_is_not_lost(shelf: Shelf) -> None:
+    month, keeper = shelf.old(), shelf.keeper()
+    assert keeper.keep(month)
+    shelf.clock.advance(-130 * 86_400.0)
+    shelf.fill(1)
+    with pytest.raises(ArchiveRefused, match="Something was added"):
+        shelf.store.write("test", lambda tx: keeper.dropping(tx, month))
+    shelf.clock.advance(130 * 86_400.0)
+    shelf.prune()
+    assert {each.rows for each in shelf.store.read(list_archives)} == {41}
+
+
+def test_without_an_archive_a_month_just_goes(shelf: Shelf) -> None:
+    shelf.settings = Settings(_env_file=None, retention_archive="off")
+    month = shelf.old()
+    shelf.prune()
+    assert month.name not in shelf.names()
+    assert shelf.store.read(list_archives) == []
+
+
+def test_restoring_what_is_there_or_was_never_put_away_is_refused(shelf: Shelf) -> None:
+    shelf.prune()
+    name = shelf.store.read(list_archives)[0].name
+    restore(shelf.store, shelf.settings, name)
+    with pytest.raises(ArchiveRefused, match="in the database already"):
+        restore(shelf.store, shelf.settings, name)
+    with pytest.raises(NotFound):
+        restore(shelf.store, shelf.settings, "events_1999_01")
+    with pytest.raises(NotFound):
+        shelf.store.read(lambda tx: find_archives(tx, "1999-01"))
+
+
+def test_archives_go_where_the_settings_say(tmp_path: Path) -> None:
+    def settings(**given: object) -> Settings:
+        return Settings(_env_file=None, library_root=tmp_path / "music", **given)  # type: ignore[arg-type]
+
+    assert url_of(settings()) == f"file://{tmp_path / 'music-archive'}"
+    assert url_of(settings(object_store="s3://bucket/songs")) == "s3://bucket/songs"
+    assert url_of(settings(object_store="s3://bucket", retention_archive="file:///mnt/old")) == "file:///mnt/old"
+
+
+PROGRAM = """
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from dalsegno import open_store
+from dalsegno.archive.keeper import Keeper
+from dalsegno.clock import ManualClock
+from dalsegno.engine.pruner import one_round
+from dalsegno.model.retention import Policy
+from dalsegno.settings import Settings
+
+store = open_store(sys.argv[1], ManualClock(datetime.now(UTC) + timedelta(days=130)))
+settings = Settings(_env_file=None, library_root=Path(sys.argv[2]))
+for _ in one_round(store, lambda _lanes: Policy(), keep=Keeper(store, lambda: settings)):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "point", ["archive.put", "archive.manifest", "archive.verified", "archive.commit.after", "prune.commit.before:4"]
+)
+def test_a_death_at_any_point_leaves_the_month_or_a_verified_archive(shelf: Shelf, point: str) -> None:
+    month = shelf.old()
+    before = shelf.dump(month.name)
+    command = [sys.executable, "-c", PROGRAM, shelf.url, str(shelf.settings.library_root)]
+    died = subprocess.run(command, env={**os.environ, "DALSEGNO_FAULT": point}, timeout=60, check=False)
+    assert died.returncode == -9
+    if month.name not in shelf.names():
+        restore(shelf.store, shelf.settings, month.name)
+    assert shelf.dump(month.name) == before
+    shelf.prune()
+    if month.name in shelf.names():  # it was brought back above, and stays for a while
+        return
+    restore(shelf.store, shelf.settings, month.name)
+    assert shelf.dump(month.name) == before

@@ -1,0 +1,335 @@
+"""What is over goes by policy, in small steps; what could still be retried stays."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from dalsegno import Engine, Lane, Store, service, submit
+from dalsegno.clock import ManualClock
+from dalsegno.engine import pruner as pruner_module
+from dalsegno.engine import pruning
+from dalsegno.engine.pruner import LAST, one_round
+from dalsegno.engine.pruning import LOCK, Candidate, Elsewhere, Pace, Place, candidates, failed_bound
+from dalsegno.errors import NotFound
+from dalsegno.insight.retention import preview, read_retention
+from dalsegno.model.retention import Policy, Rule
+from dalsegno.requests.ask import ask
+from dalsegno.requests.body import body_of
+from dalsegno.requests.view import counts_of
+from dalsegno.settings import Settings
+from dalsegno.store.schema import artifacts, events, items, jobs, logs, prunings, stages, system_settings
+from dalsegno.store.store import Tx
+from tests.helpers import (
+    SWIFT,
+    admit,
+    assert_sound,
+    claim,
+    command,
+    events_of,
+    every,
+    item_of,
+    items_of,
+    keys,
+    one_step,
+    register,
+    settle,
+    status_of,
+    submitted,
+    wait_until,
+    work_off,
+)
+
+DAY = 86_400.0
+
+
+def policies(**general: Any) -> Callable[..., Policy]:
+    return lambda _lanes: Policy(Rule(**general))
+
+
+def prune(store: Store, policy: Callable[..., Policy] | None = None, pace: Pace | None = None) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for taken in one_round(store, policy or policies(), pace):
+        total += taken
+    return total
+
+
+def done(
+    store: Store, count: int = 2, lane: str | None = None, status: str = "succeeded", last: str | None = None
+) -> int:
+    """A job that ran to its end: all items with one status, the last of them perhaps with another."""
+    process = register(store)
+    workflow = one_step(lane=Lane(name=lane) if lane else None, max_attempts=1)
+    job = submitted(store, workflow, count).job_id
+    some = claim(store, process, count)
+    settle(store, some[:-1], status)
+    settle(store, some[-1:], last or status)
+    assert status_of(store, job) != "running"
+    return job
+
+
+def there(store: Store) -> list[int]:
+    return [row["id"] for row in every(store, sa.select(jobs.c.id).order_by(jobs.c.id))]
+
+
+def test_a_finished_job_goes_with_all_that_is_its_own_and_nothing_else(still: Store, clock: ManualClock) -> None:
+    old = done(still)
+    item = items_of(still, old)[0]
+    made = {"job_id": old, "stage_id": item["stage_id"], "item_id": item["id"], "kind": "output", "key": "a.flac",
+            "size_bytes": 1, "checksum": "x", "created_at": clock.now()}  # fmt: skip
+    still.write("test", lambda tx: tx.conn.execute(sa.insert(artifacts), made))
+    clock.advance(89 * DAY)
+    newer = done(still)
+    assert not prune(still)["jobs"]
+    clock.advance(2 * DAY)
+    taken = prune(still)
+    assert (taken["jobs"], taken["items"], taken["artifacts"]) == (1, 2, 1)
+    assert there(still) == [newer]
+    for table in (stages, items):
+        assert {row["job_id"] for row in every(still, sa.select(table))} == {newer}
+    assert every(still, sa.select(artifacts)) == []
+    assert_sound(still, newer)
+    told = events_of(still, type="pruned")[-1]
+    assert (told["data"]["jobs"], told["data"]["items"], told["source"]) == (1, 2, "retention")
+    (last,) = every(still, sa.select(system_settings.c.value).where(system_settings.c.key == LAST))
+    assert last["value"]["removed"]["jobs"] == 1
+    progress = still.read(read_retention)
+    assert {(row.lane, row.kind): row.removed for row in progress.lanes}["default", "jobs"] == 1
+
+
+@pytest.mark.parametrize("status", ["failed"])
+def test_what_could_still_be_retried_stays_until_it_was(still: Store, clock: ManualClock, status: str) -> None:
+    kept = done(still, 3, last=status)
+    done(still)
+    clock.advance(4000 * DAY)
+    done(still)
+    assert prune(still)["jobs"] == 1
+    assert kept in there(still)
+    found = preview(still, policies())
+    assert [(each.lane, each.count, each.names) for each in found.kept] == [("default", 1, [f"job {kept}"])]
+    command(still, "retry_item", item_id=item_of(still, kept, "k00003")["id"])
+    admit(still)
+    work_off(still, register(still))
+    assert status_of(still, kept) == "completed"
+    clock.advance(91 * DAY)
+    done(still)
+    prune(still)
+    assert kept not in there(still)
+
+
+def test_failed_jobs_go_by_a_rule_of_their_own(still: Store, clock: ManualClock) -> None:
+    first = done(still, last="failed")
+    clock.advance(20 * DAY)
+    second = done(still, last="failed")
+    clock.advance(95 * DAY)
+    newest = done(still)
+    rule = policies(failed=110.0)
+    (goes,) = preview(still, rule).goes[:1]
+    assert (goes.what, goes.names, goes.because) == ("failed jobs", [f"job {first}"], "older than 110 days")
+    assert prune(still, rule)["jobs"] == 1
+    assert there(still) == [second, newest]
+
+
+def test_enrichment_keeps_its_last_failed_and_no_other_lane_loses_one(still: Store, clock: ManualClock) -> None:
+    numbers = [done(still, 2, lane="enrich", status="failed") for _ in range(4)]
+    other = done(still, 2, status="failed")
+    clock.advance(100 * DAY)
+    newest = done(still)
+    few = lambda _lanes: Policy(lanes={"enrich": {"failed_last": 3}})  # noqa: E731
+    assert prune(still, few)["jobs"] == 2  # three items that failed are in the last two jobs
+    assert there(still) == [*numbers[2:], other, newest]
+    assert not prune(still, few)["jobs"]
+
+
+def test_enrichment_keeps_a_thousand_unless_told_otherwise() -> None:
+    settings = Settings(_env_file=None)
+    assert settings.retention().of("enrich") == Rule(failed_last=1000)
+    assert settings.retention().of("catalog") == Rule()
+    told = Settings(_env_file=None, retention_lanes={"enrich_failed_last": "5", "my_lane_jobs_days": "7"})
+    assert told.retention(["my-lane"]).of("my-lane").jobs == 7
+    assert told.retention().of("enrich").failed_last == 5
+
+
+def test_the_newest_job_stays_so_that_no_number_is_given_twice(still: Store, clock: ManualClock) -> None:
+    first = done(still)
+    last = done(still)
+    clock.advance(1000 * DAY)
+    assert prune(still)["jobs"] == 1
+    assert there(still) == [last]
+    top = max(row["id"] for row in every(still, sa.select(items.c.id)))
+    assert submit(still, one_step(), items=keys(1)).job_id == last + 1 > first
+    assert max(row["id"] for row in every(still, sa.select(items.c.id))) == top + 1
+
+
+def test_a_large_job_goes_in_steps_and_cannot_be_retried_meanwhile(
+    still: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "LEAST", 10)
+    monkeypatch.setattr(pruning, "MOST", 10)
+    large = done(still, 35)
+    item = items_of(still, large)[-1]["id"]
+    clock.advance(91 * DAY)
+    newest = done(still)
+    pace = Pace()
+    pace.rows = 10
+    steps = one_round(still, policies(), pace)
+    assert next(steps)["items"] == 10
+    steps.close()  # the process dies here
+    assert [row["job_id"] for row in every(still, sa.select(prunings))] == [large]
+    asked = command(still, "force_retry_item", item_id=item)
+    assert (asked["status"], asked["error_code"]) == ("rejected", "job_pruned")
+    assert status_of(still, large) == "completed"
+    assert prune(still, pace=pace)["items"] == 25
+    assert there(still) == [newest]
+    assert every(still, sa.select(prunings)) == []
+    with pytest.raises(NotFound):
+        command(still, "force_retry_item", item_id=item)
+
+
+def test_a_job_that_is_retried_just_before_its_turn_is_not_touched(still: Store, clock: ManualClock) -> None:
+    job = done(still)
+    clock.advance(91 * DAY)
+    done(still)
+    before = Place(clock.now(), 0)
+    found = still.read(lambda tx: candidates(tx, "default", before, None))
+    assert found[0].id == job
+    command(still, "force_retry_item", item_id=items_of(still, job)[0]["id"])
+    taken = still.write("test", lambda tx: pruning._take(tx, found[:1], 100, failed=False))
+    assert not taken
+    assert status_of(still, job) == "queued"
+    assert_sound(still, job)
+
+
+def test_counts_of_requests_stay_right(still: Store, clock: ManualClock) -> None:
+    settings = Settings(_env_file=None)
+    numbers = [ask(still, settings, body_of({"title": name})).id for name in ("one", "two", "three")]
+    for number in numbers[:2]:
+        ended = {"status": "completed", "finished_at": clock.now()}
+        still.write(
+            "test", lambda tx, n=number, e=ended: tx.conn.execute(sa.update(jobs).where(jobs.c.id == n).values(**e))
+        )
+    assert still.read(counts_of)["DONE"] == 2
+    clock.advance(91 * DAY)
+    assert prune(still)["jobs"] == 2
+    counts = still.read(counts_of)
+    assert (counts["DONE"], counts["PENDING"]) == (0, 1)
+
+
+# --- events and logs --------------------------------------------------------------------------------
+
+
+def test_old_rows_go_from_the_front_and_the_last_stays(
+    sqlite_url: str, stores: Callable[..., Store], clock: ManualClock
+) -> None:
+    store = stores(sqlite_url, clock)
+    done(store, 20)
+    line = {"at": clock.now(), "level": "info", "logger": "x", "message": "said"}
+    store.write("test", lambda tx: tx.conn.execute(sa.insert(logs), [line] * 30))
+    clock.advance(31 * DAY)
+    before = len(every(store, sa.select(events.c.id)))
+    (goes,) = preview(store, policies()).goes
+    assert (goes.what, goes.count) == ("logs", 29)
+    taken = prune(store)
+    assert (taken["logs"], taken["events"]) == (29, 0)
+    clock.advance(60 * DAY)
+    top = every(store, sa.select(sa.func.max(events.c.id).label("id")))[0]["id"]
+    assert prune(store)["events"] >= before - 1
+    left = every(store, sa.select(events.c.id, events.c.type))
+    assert all(row["id"] >= top for row in left)
+    assert "pruned" in {row["type"] for row in left}
+
+
+def test_a_lane_may_keep_its_own_shorter(still: Store, clock: ManualClock) -> None:
+    short, long = done(still, 30, lane="short"), done(still, 3)
+    lines = [
+        {"at": clock.now(), "level": "info", "logger": "x", "message": "said", "job_id": job} for job in (short, long)
+    ]
+    still.write("test", lambda tx: tx.conn.execute(sa.insert(logs), lines * 3))
+    clock.advance(8 * DAY)
+    rule = lambda _lanes: Policy(lanes={"short": {"events": 7.0, "logs": 7.0}})  # noqa: E731
+    mine = len(events_of(still, job_id=short))
+    taken = prune(still, rule)
+    assert (taken["events"], taken["logs"]) == (mine, 3)
+    assert events_of(still, job_id=short) == []
+    assert events_of(still, job_id=long)
+    assert len(items_of(still, short)) == 30
+    assert {row["job_id"] for row in every(still, sa.select(logs))} == {long}
+    assert prune(still, rule)["events"] == 0
+
+
+# --- the loop ---------------------------------------------------------------------------------------
+
+
+def test_an_engine_prunes_by_itself_and_says_when_it_last_did(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruner_module, "FIRST_AFTER", 0.0)
+    old = done(store)
+    long_ago = store.clock.now().replace(year=2020)
+    ended = sa.update(jobs).where(jobs.c.id == old).values(finished_at=long_ago)
+    store.write("test", lambda tx: tx.conn.execute(ended))
+    newest = submit(store, one_step(), items=keys(1)).job_id
+
+    @service("work")
+    def work(_: object) -> None:
+        return None
+
+    with Engine(store, [work], SWIFT):
+        wait_until(lambda: there(store) == [newest], "the old job to go")
+        wait_until(lambda: store.read(read_retention).last is not None, "the round to be told")
+
+
+def test_only_one_process_prunes_at_a_time(postgres_url: str, stores: Callable[..., Store]) -> None:
+    first, second = stores(postgres_url), stores(postgres_url)
+
+    def inside(tx: Tx) -> None:
+        tx.conn.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+        with pytest.raises(Elsewhere):
+            prune(second)
+
+    first.write("test", inside)
+    prune(second)
+
+
+@pytest.mark.parametrize("troubled", [False, True])
+def test_looking_for_jobs_reads_an_index_however_many_are_kept(store: Store, troubled: bool) -> None:
+    done(store, last="failed")
+    asked: list[str] = []
+
+    def explain(tx: Tx) -> None:
+        word = "EXPLAIN QUERY PLAN " if tx.conn.dialect.name == "sqlite" else "EXPLAIN "
+        if tx.conn.dialect.name == "postgresql":
+            tx.raw.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
+        seen: list[tuple[str, Any]] = []
+
+        def note(_c: Any, _cursor: Any, statement: str, parameters: Any, _ctx: Any, _many: Any) -> None:
+            seen.append((statement, parameters))
+
+        sa.event.listen(tx.conn, "before_cursor_execute", note)
+        candidates(tx, "default", Place(tx.now, 0), Place(tx.now.replace(year=2020), 0), troubled=troubled)
+        failed_bound(tx, "default", Rule(failed_last=5))
+        sa.event.remove(tx.conn, "before_cursor_execute", note)
+        for statement, parameters in seen:
+            if "finished_at" not in statement and "job_id IN" not in statement:
+                continue  # the newest of a table is its last row
+            rows = tx.raw.execute(word + statement, parameters).fetchall()
+            asked.append("\n".join(str(row) for row in rows))
+
+    store.read(explain)
+    assert "ix_jobs_troubled" in asked[0] if troubled else "ix_jobs_finished" in asked[0]
+    assert any("ix_jobs_troubled" in plan for plan in asked)
+    assert not [
+        plan for plan in asked if re.search(r"SCAN (jobs|stages|items)\b(?! USING)|Seq Scan|TEMP B-TREE|Sort", plan)
+    ]
+
+
+def test_candidates_are_what_they_are_called(still: Store, clock: ManualClock) -> None:
+    job = done(still, 3, last="failed")
+    clock.advance(DAY)
+    done(still)
+    (found,) = still.read(lambda tx: candidates(tx, "default", Place(clock.now(), 0), None))
+    assert (found.id, found.items, found.retriable) == (job, 3, 1)
+    assert isinstance(found, Candidate)

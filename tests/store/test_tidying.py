@@ -1,0 +1,93 @@
+"""SQLite's file shrinks again, and its log stays short beside readers that never pause."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from dalsegno import Store
+from dalsegno.store import tidying
+from dalsegno.store.schema import logs
+from dalsegno.store.sqlite import SqliteStore
+from dalsegno.store.tidying import give_back
+
+TEXT = "x" * 4000
+
+
+def write_lines(store: Store, lines: int) -> None:
+    row = {"at": store.clock.now(), "level": "info", "logger": "x", "message": TEXT}
+    store.write("test", lambda tx: tx.conn.execute(sa.insert(logs), [row] * lines))
+
+
+@pytest.fixture
+def lite(sqlite_url: str, stores: Callable[..., Store]) -> SqliteStore:
+    found = stores(sqlite_url)
+    assert isinstance(found, SqliteStore)
+    return found
+
+
+def pages(store: Store) -> int:
+    return store.read(lambda tx: int(tx.raw.execute("PRAGMA page_count").fetchone()[0]))
+
+
+def test_free_pages_are_given_back_in_small_steps(lite: SqliteStore) -> None:
+    write_lines(lite, 2000)
+    full = pages(lite)
+    lite.write("test", lambda tx: tx.conn.execute(sa.delete(logs)))
+    steps = [lite.write("test", lambda tx: give_back(tx, 300)) for _ in range(20)]
+    assert steps[0] == 300
+    assert steps[-1] == 0
+    assert max(steps) <= 300
+    small = pages(lite)
+    assert small <= min(full - sum(steps), tidying.SLACK_PAGES * 2)
+    write_lines(lite, 10)  # what is kept back is written again, and the file does not grow
+    assert pages(lite) == small
+
+
+def test_a_file_that_cannot_shrink_is_left_alone(lite: SqliteStore) -> None:
+    lite.write("test", lambda tx: tx.conn.execute(sa.delete(logs)))
+    assert lite.write("test", lambda tx: give_back(tx, 300)) == 0
+
+
+def test_the_log_stays_short_beside_readers_that_never_pause(
+    lite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "LOG_BYTES", 2 << 20)
+    monkeypatch.setattr(tidying, "LOOK_EVERY", 0.0)
+    wal = Path(f"{lite.path}-wal")
+    turn = [threading.Event(), threading.Event()]
+    stop = threading.Event()
+
+    def read_on(own: int) -> None:
+        """Ends only when the other one has begun: there is never a moment without a reader."""
+        for round_ in count():
+            if stop.is_set():
+                return
+
+            def look(tx: object, first: bool = round_ == 0) -> None:
+                tx.raw.execute("SELECT count(*) FROM jobs").fetchone()  # type: ignore[attr-defined]
+                turn[own].set()
+                if not (first and own == 0):
+                    turn[1 - own].wait(0.05)
+                turn[1 - own].clear()
+
+            lite.read(look)
+
+    readers = [threading.Thread(target=read_on, args=(own,)) for own in (0, 1)]
+    for reader in readers:
+        reader.start()
+    longest = 0
+    try:
+        for _ in range(150):
+            write_lines(lite, 50)
+            longest = max(longest, wal.stat().st_size)
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+    assert longest < 12 << 20, "thirty megabytes were written"
