@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Engine, Item, Store, service
-from dalsegno.engine import bulk
+from dalsegno import Engine, Fail, Item, Store, service
+from dalsegno.engine import bulk, scheduler
 from dalsegno.engine.bulk import apply_bulk, stop_bulk
-from dalsegno.errors import CommandRefused, InputInvalid, NotFound
+from dalsegno.errors import CommandRefused, DatabaseUnavailable, InputInvalid, NotFound, QueryInvalid
 from dalsegno.insight.bulk import Preview, matching, preview
 from dalsegno.insight.facets import Facet, Facets, item_facets
-from dalsegno.insight.finding import ITEMS
+from dalsegno.insight.finding import ITEMS, find_items
+from dalsegno.insight.groups import GROUPS, find_groups
+from dalsegno.insight.jobs import JOBS, find_jobs
+from dalsegno.insight.operations import find_operations, get_operation
 from dalsegno.insight.query import parse
-from dalsegno.store.schema import commands
+from dalsegno.store.schema import commands, jobs, stages
 from tests.helpers import (
     SWIFT,
+    admit,
     ask,
     assert_sound,
     begin,
@@ -26,6 +31,7 @@ from tests.helpers import (
     claim,
     command,
     events_of,
+    every,
     keys,
     one,
     one_step,
@@ -37,6 +43,7 @@ from tests.helpers import (
     statuses_of,
     submitted,
     wait_for_job,
+    work_off,
 )
 
 
@@ -178,6 +185,165 @@ def test_a_query_that_makes_no_sense_is_rejected(two_jobs: Store) -> None:
     row = row_of(two_jobs, number)
     assert (row["status"], row["error_code"]) == ("rejected", "query_invalid")
     assert 'Did you mean "state"' in row["error_message"]
+
+
+def test_an_item_is_changed_once_however_often_it_is_found(two_jobs: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place is kept with every bit. Were it lost, what was changed is known all the same."""
+    monkeypatch.setattr(bulk, "BATCH", 3)
+    number = ask(two_jobs, "bulk_force_retry", payload={"query": ""})
+    assert apply_bulk(two_jobs, matching)
+    progress = {**row_of(two_jobs, number)["progress"], "cursor": None}
+    process = register(two_jobs)
+    work_off(two_jobs, process)
+    update = sa.update(commands).where(commands.c.id == number).values(progress=progress)
+    two_jobs.write("forget", lambda tx: tx.conn.execute(update))
+    finish(two_jobs)
+    told = Counter(event["item_id"] for event in events_of(two_jobs, type="item_force_retried"))
+    assert set(told.values()) == {1}
+    assert len(told) == 12
+    assert row_of(two_jobs, number)["progress"]["done"] == 12
+
+
+def test_what_a_command_changed_is_found_again(two_jobs: Store) -> None:
+    first = ask(two_jobs, "bulk_retry", payload={"query": "job:1"})
+    second = ask(two_jobs, "bulk_retry", payload={"query": "state:failed"})
+    finish(two_jobs)
+    process = register(two_jobs)
+    admit(two_jobs)
+    held = claim(two_jobs, process, 8)
+    begin(two_jobs, held)
+    settle(two_jobs, held[:1], "failed", error_code="Again", error_message="once more", fingerprint="00000000000a")
+    settle(two_jobs, held[1:], "succeeded")
+
+    def found(text: str) -> list[int]:
+        query = parse(text, ITEMS)
+        return [line.item.id for line in two_jobs.read(lambda tx: find_items(tx, query)).lines]
+
+    assert found(f"bulk:{first}") == [3, 2, 1]
+    assert found(f"bulk:{second}") == [11, 10, 9, 8, 7]
+    assert found(f"bulk:{first},{second} job:2") == [11, 10, 9, 8, 7]
+    assert found(f"bulk:{first} state:failed") == [held[0].id]
+    assert found(f"bulk:{first} -bulk:{second} stage:a service:work") == [3, 2, 1]
+    assert found(f"-bulk:{first} -bulk:{second}") == [12, 6, 5, 4]
+    assert found("bulk:99") == []
+    pages = [two_jobs.read(lambda tx, c=c: find_items(tx, parse(f"bulk:{second}", ITEMS), cursor=c, limit=2))
+             for c in (None, "2.4", "2.2")]  # fmt: skip
+    assert [[line.item.id for line in page.lines] for page in pages] == [[11, 10], [9, 8], [7]]
+    assert [page.next_cursor for page in pages] == ["2.4", "2.2", None]
+
+    def jobs_of(text: str) -> list[int]:
+        return [line.job.id for line in two_jobs.read(lambda tx: find_jobs(tx, parse(text, JOBS))).lines]
+
+    assert (jobs_of(f"bulk:{first}"), jobs_of(f"bulk:{second}"), jobs_of("bulk:99")) == ([1], [2], [])
+    assert jobs_of(f"bulk:{first},{second} -bulk:{first}") == [2]
+    seen = looked(two_jobs, "bulk_retry", f"bulk:{first}")
+    assert (seen.eligible, seen.refused, seen.more) == (1, {"succeeded": 2}, False)
+
+
+def test_the_errors_of_what_failed_again_are_found(two_jobs: Store) -> None:
+    @service("work", workers=1)
+    def work(item: Item) -> Fail:
+        return Fail("the line is broken", code="broken")
+
+    number = ask(two_jobs, "bulk_retry", payload={"query": "job:1 state:failed"})
+    finish(two_jobs)
+    assert run_job(two_jobs, [work], 1) == "completed_with_errors"
+
+    def groups(text: str) -> list[str]:
+        return [line.group.code for line in two_jobs.read(lambda tx: find_groups(tx, parse(text, GROUPS))).lines]
+
+    assert groups(f"bulk:{number}") == ["broken"]
+    assert groups(f"bulk:{number} code:other") == groups("bulk:99") == []
+    assert groups("bulk:98,99") == []
+    assert groups("-bulk:99") == ["broken"]
+
+
+@pytest.mark.parametrize("text", ["bulk:>3", "bulk:x"])
+def test_an_operation_is_named_by_its_number(text: str) -> None:
+    for grammar in (ITEMS, JOBS, GROUPS):
+        with pytest.raises(QueryInvalid, match="bulk"):
+            parse(text, grammar)
+
+
+def test_a_priority_is_the_jobs_that_own_the_items(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    process = register(store)
+    for count in (5, 3, 4, 2):
+        submitted(store, chain("work", "late"), items={"a": keys(count), "b": keys(1)})
+    settle(store, claim(store, process, 5))
+    command(store, "set_priority", job_id=3, payload={"priority": 7})
+    command(store, "cancel", job_id=4)
+    while scheduler.cancel_some(store):
+        pass
+    assert status_of(store, 4) == "canceled"
+    seen = store.read(lambda tx: preview(tx, "bulk_priority", parse("stage:a", ITEMS), priority=7))
+    assert (seen.unit, seen.eligible, seen.refused, seen.more) == ("jobs", 2, {"same_priority": 1}, False)
+    assert seen.waiting == 1 + 3 + 1
+    assert [name.partition(":")[0] for name in seen.names] == ["2", "1"]
+    number = ask(store, "bulk_priority", payload={"query": "stage:a", "priority": 7}, requested_by="the shelf")
+    finish(store)
+    progress = row_of(store, number)["progress"]
+    assert (progress["seen"], progress["done"], progress["refused"]) == (3, 2, {"same_priority": 1})
+    rows = every(store, sa.select(jobs.c.id, jobs.c.priority).order_by(jobs.c.id))
+    assert [(row["id"], row["priority"]) for row in rows] == [(1, 7), (2, 7), (3, 7), (4, 100)]
+    assert {row["priority"] for row in every(store, sa.select(stages.c.priority).where(stages.c.job_id < 4))} == {7}
+    told = events_of(store, type="job_priority_changed", source="the shelf")
+    assert sorted((event["job_id"], event["data"]["from"], event["data"]["to"]) for event in told) == [
+        (1, 100, 7),
+        (2, 100, 7),
+    ]
+    lines = store.read(lambda tx: find_jobs(tx, parse(f"bulk:{number}", JOBS))).lines
+    assert [line.job.id for line in lines] == [2, 1]
+    named = ask(store, "bulk_priority", payload={"items": [1, 6, 7], "priority": 9}, job_id=2)
+    finish(store)
+    progress = row_of(store, named)["progress"]
+    assert (progress["seen"], progress["done"], progress["refused"]) == (1, 1, {}), "it was kept to job 2"
+    assert_sound(store, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("priority", [None, "7", True, 10**7])
+def test_a_priority_must_be_a_number(store: Store, priority: Any) -> None:
+    with pytest.raises(InputInvalid, match="priority"):
+        ask(store, "bulk_priority", payload={"query": "", "priority": priority})
+
+
+def test_a_database_that_is_away_does_not_end_an_operation(two_jobs: Store) -> None:
+    number = ask(two_jobs, "bulk_retry", payload={"query": "state:failed"})
+
+    def away(*_args: Any, **_more: Any) -> bulk.Found:
+        raise DatabaseUnavailable(problem="nobody answers")
+
+    with pytest.raises(DatabaseUnavailable):
+        apply_bulk(two_jobs, away)
+    assert row_of(two_jobs, number)["status"] == "pending"
+    finish(two_jobs)
+    assert row_of(two_jobs, number)["progress"]["done"] == 8
+
+
+def test_an_operation_tells_how_far_it_is(two_jobs: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "BATCH", 5)
+
+    def state() -> tuple[str, int, str | None]:
+        found = two_jobs.read(lambda tx: get_operation(tx, number))
+        return found.state, found.done, found.result
+
+    number = ask(two_jobs, "bulk_retry", payload={"query": "state:failed"})
+    assert state() == ("waiting", 0, None)
+    apply_bulk(two_jobs, matching)
+    assert state() == ("running", 5, f"bulk:{number}")
+    two_jobs.write("stop", lambda tx: stop_bulk(tx, number))
+    assert state()[0] == "stopping"
+    apply_bulk(two_jobs, matching)
+    assert state() == ("stopped", 5, f"bulk:{number}")
+    wrong = ask(two_jobs, "bulk_skip", payload={"query": "sate:failed"})
+    command(two_jobs, "pause", job_id=1)
+    finish(two_jobs)
+    lines = two_jobs.read(find_operations).lines
+    assert [(line.id, line.verb, line.state) for line in lines] == [
+        (wrong, "skip", "rejected"), (number, "retry", "stopped"),
+    ]  # fmt: skip
+    with pytest.raises(NotFound):
+        two_jobs.read(lambda tx: get_operation(tx, wrong + 1))
 
 
 @pytest.mark.parametrize(

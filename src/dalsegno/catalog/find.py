@@ -90,9 +90,9 @@ ITEMS = finding.ITEMS.extended(
 )
 
 
-def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int) -> Found:
+def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int, /, *, jobs: bool = False) -> Found:
     """How an engine that knows the catalog finds items for commands about many of them."""
-    return bulk.matching(tx, text, as_of, cursor, limit, among=ITEMS)
+    return bulk.matching(tx, text, as_of, cursor, limit, jobs=jobs, among=ITEMS)
 
 
 def source_facet(tx: Tx, query: Query) -> list[Facet]:

@@ -1,26 +1,29 @@
 """Commands about many items: applied bit by bit, each bit one transaction, until all are through or somebody stops it.
 
 Which items a query finds is not the engine's business: whoever makes an engine gives it a `Finder`. An item is met
-once at most, since a command walks in one direction; whether it may be changed, the change itself asks again.
+once at most: a command walks in one direction, keeps its place with every bit, and what it has changed is written down
+(`bulk_items`, which is also how `bulk:12` finds it again). Whether an item may be changed, the change itself asks.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
+from dalsegno.engine.chosen import Changed, choose, take_out
 from dalsegno.engine.planner import advance
-from dalsegno.engine.retry import RETRIABLE, retry_items
-from dalsegno.engine.rows import lock_job, lock_stages
+from dalsegno.engine.priority import checked_priority, prioritise
+from dalsegno.engine.retry import FORCED, RETRIABLE, retry_items
+from dalsegno.engine.skip import SKIPPABLE, skip_items
 from dalsegno.errors import CommandRefused, DalSegnoError, InputInvalid, NotFound
 from dalsegno.model.states import CommandStatus, ItemStatus
-from dalsegno.store.hot import Delta, Event
-from dalsegno.store.schema import BULK, commands, items, waits
+from dalsegno.store.hot import Event
+from dalsegno.store.schema import BULK, bulk_items, bulk_jobs, commands, items
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -33,6 +36,18 @@ MOST_NAMED = 10_000
 PENDING = commands.c.status == sa.literal_column("'pending'")
 """In the very words of the index on pending commands: SQLite compares the words."""
 CANCELABLE = frozenset({ItemStatus.PENDING, ItemStatus.INTERRUPTED})
+PRIORITY = "bulk_priority"
+"""The one that is about the jobs of the items: its counts are of jobs."""
+ACTIONS = {
+    "bulk_retry": frozenset(map(str, RETRIABLE)),
+    "bulk_force_retry": frozenset(map(str, FORCED)),
+    "bulk_cancel": frozenset(map(str, CANCELABLE)),
+    "bulk_skip": frozenset(map(str, SKIPPABLE)),
+    PRIORITY: frozenset(map(str, ItemStatus)),
+}
+"""The states from which each leads."""
+AWAY = ("database_", "schema_", "engine_")
+"""Errors that say nothing about the command: it is tried again when the database is back."""
 
 
 class Found(NamedTuple):
@@ -41,13 +56,22 @@ class Found(NamedTuple):
     """Where to go on; None: that was all."""
 
 
-Finder = Callable[["Tx", str, datetime, str | None, int], Found]
-"""The next items that a query finds, as of a moment, after a cursor, at most so many."""
+class Finder(Protocol):
+    def __call__(
+        self, tx: Tx, query: str, as_of: datetime, cursor: str | None, limit: int, /, *, jobs: bool = False
+    ) -> Found:
+        """The next items that a query finds, as of a moment, after a cursor, at most so many.
+
+        `jobs`: only of jobs that are not over, and of a stage any one will do.
+        """
+        ...
 
 
-def check_bulk(payload: dict[str, Any] | None) -> None:
+def check_bulk(kind: str, payload: dict[str, Any] | None) -> None:
     """A bulk command says which items it is about: by a query, or by their numbers."""
     payload = payload or {}
+    if kind == PRIORITY:
+        checked_priority(payload.get("priority"))
     query, named = payload.get("query"), payload.get("items")
     if isinstance(query, str) and named is None:
         return
@@ -86,6 +110,8 @@ def apply_bulk(store: Store, find: Finder | None) -> bool:
         try:
             left |= _step(store, find, command_id)
         except DalSegnoError as error:
+            if error.code.startswith(AWAY):
+                raise
             _reject(store, command_id, error.code, str(error))
         except Exception as error:
             logger.exception("a command about many items failed; it is rejected")
@@ -99,7 +125,7 @@ def _step(store: Store, find: Finder | None, command_id: int) -> bool:
     if command is None or command["status"] != CommandStatus.PENDING:
         return False
     payload = command["payload"] or {}
-    check_bulk(payload)
+    check_bulk(command["type"], payload)
     if "query" in payload and find is None:
         if store.shared:
             return False  # another engine knows how
@@ -113,8 +139,8 @@ def _step(store: Store, find: Finder | None, command_id: int) -> bool:
         found = Found(some, "more" if len(some) == BATCH else None)
     else:
         assert find is not None
-        at = progress.get("cursor")
-        found = store.read(lambda tx: find(tx, payload["query"], command["created_at"], at, BATCH))
+        at, whole = progress.get("cursor"), command["type"] == PRIORITY
+        found = store.read(lambda tx: find(tx, payload["query"], command["created_at"], at, BATCH, jobs=whole))
     return store.write("bulk", lambda tx: _apply(tx, command_id, progress, found))
 
 
@@ -124,11 +150,11 @@ def _apply(tx: Tx, command_id: int, expected: dict[str, Any], found: Found) -> b
     if command is None or (command["progress"] or {}) != expected:
         return True  # another engine has just gone on with it
     by = command["requested_by"] or "operator"
-    done, refused = _change(tx, command["type"], found.ids, by, command["job_id"])
+    seen, done, refused = (_move if command["type"] == PRIORITY else _change)(tx, command, found.ids, by)
     progress = {
-        "seen": expected.get("seen", 0) + len(found.ids),
+        "seen": expected.get("seen", 0) + seen,
         "done": expected.get("done", 0) + done,
-        "refused": dict(Counter(expected.get("refused", {})) + Counter(refused)),
+        "refused": dict(Counter(expected.get("refused", {})) + refused),
         "cursor": found.cursor,
     }
     values: dict[str, Any] = {"progress": progress}
@@ -143,65 +169,98 @@ def _apply(tx: Tx, command_id: int, expected: dict[str, Any], found: Found) -> b
     return found.cursor is not None
 
 
-def _change(tx: Tx, kind: str, ids: Sequence[int], by: str, job_id: int | None) -> tuple[int, Counter[str]]:
+class Bit(NamedTuple):
+    """What one transaction did."""
+
+    seen: int
+    done: int
+    refused: Counter[str]
+
+
+def _change(tx: Tx, command: sa.RowMapping, ids: Sequence[int], by: str) -> Bit:
     """Job by job, in order of their numbers, which is the order of locks."""
-    query = sa.select(items.c.id, items.c.job_id).where(items.c.id.in_(ids)).order_by(items.c.job_id, items.c.id)
-    by_job: dict[int, list[int]] = {}
-    for row in tx.rows(query) if ids else ():
-        by_job.setdefault(row["job_id"], []).append(row["id"])
-    done, refused = 0, Counter[str]()
-    for job, own in by_job.items():
-        if job_id is not None and job != job_id:
+    refused = Counter[str]()
+    changed: list[int] = []
+    for job, own in _by_job(tx, command["id"], ids).items():
+        if command["job_id"] is not None and job != command["job_id"]:
             refused["another_job"] += len(own)
             continue
-        if kind == "bulk_cancel":
-            changed, why = cancel_chosen(tx, job, own, by)
-        else:
-            changed, why = retry_items(tx, job, own, by, force=kind == "bulk_force_retry")
-        done += changed
-        refused.update(why)
-    return done, refused
+        done = _change_some(tx, command["type"], job, own, by, {"bulk": command["id"]})
+        refused.update(done.refused)
+        changed += done.ids
+        if done.ids:
+            tx.conn.execute(sa.insert(bulk_jobs).from_select(*_unless_there(command["id"], job)))
+    if changed:
+        places = sa.select(sa.literal(command["id"]), items.c.stage_id, items.c.seq).where(items.c.id.in_(changed))
+        tx.conn.execute(sa.insert(bulk_items).from_select(["command_id", "stage_id", "seq"], places))
+    return Bit(len(ids), len(changed), refused)
 
 
-def cancel_chosen(tx: Tx, job_id: int, ids: Sequence[int], by: str) -> tuple[int, Counter[str]]:
-    """pending or interrupted → canceled for some items of a job; returns how many, and why the others were not."""
-    job = lock_job(tx, job_id)
-    stages_of = {stage["id"]: stage for stage in lock_stages(tx, job_id)}
-    if job["cancel_requested_at"] is not None:
-        return 0, Counter({"being_canceled": len(ids)})
-    # What a claim has in its hands is skipped: it is about to begin.
-    rows = tx.rows(
-        sa.select(items.c.id, items.c.stage_id, items.c.seq, items.c.status, items.c.returned, items.c.due_at)
-        .where(items.c.id.in_(ids))
-        .order_by(items.c.id)
-        .with_for_update(skip_locked=True)
+def _by_job(tx: Tx, command_id: int, ids: Sequence[int]) -> dict[int, list[int]]:
+    """Those that the command has not changed yet."""
+    there = sa.select(bulk_items.c.seq).where(
+        bulk_items.c.command_id == command_id,
+        bulk_items.c.stage_id == items.c.stage_id,
+        bulk_items.c.seq == items.c.seq,
     )
-    refused = Counter(str(row["status"]) for row in rows if row["status"] not in CANCELABLE)
-    refused["claimed"] += len(ids) - len(rows)
-    chosen = [row for row in rows if row["status"] in CANCELABLE]
-    if not chosen:
-        return 0, +refused
-    numbers = [row["id"] for row in chosen]
-    parked = set(tx.conn.execute(sa.select(waits.c.item_id).where(waits.c.item_id.in_(numbers))).scalars())
-    tx.conn.execute(
-        sa.update(items)
-        .where(items.c.id.in_(numbers), items.c.status.in_(sorted(CANCELABLE)))
-        .values(status=ItemStatus.CANCELED, returned=False, due_at=None, finished_at=tx.now)
-    )
-    tx.conn.execute(sa.delete(waits).where(waits.c.item_id.in_(numbers)))
-    deltas: dict[int, Delta] = {}
-    for row in chosen:
-        delta = deltas.setdefault(row["stage_id"], Delta())
-        delta.move(row["status"], ItemStatus.CANCELED)
-        fresh = row["seq"] > stages_of[row["stage_id"]]["low_seq"] and row["due_at"] is None and row["id"] not in parked
-        if row["status"] == ItemStatus.PENDING and (row["returned"] or fresh):
-            delta.ready -= 1
-            delta.returned -= bool(row["returned"])
-    quiet = tx.hot.adjust(tx, deltas)
-    tx.hot.insert_events(tx, [Event("item_canceled", by, job_id, row["stage_id"], row["id"]) for row in chosen])
-    if quiet:
-        advance(tx, sorted(quiet))
-    return len(chosen), +refused
+    query = sa.select(items.c.id, items.c.job_id).where(items.c.id.in_(ids), ~there.exists())
+    found: dict[int, list[int]] = {}
+    for row in tx.rows(query.order_by(items.c.job_id, items.c.id)) if ids else ():
+        found.setdefault(row["job_id"], []).append(row["id"])
+    return found
+
+
+def _unless_there(command_id: int, job_id: int) -> tuple[list[str], Any]:
+    there = sa.select(bulk_jobs.c.job_id).where(bulk_jobs.c.command_id == command_id, bulk_jobs.c.job_id == job_id)
+    return ["command_id", "job_id"], sa.select(sa.literal(command_id), sa.literal(job_id)).where(~there.exists())
+
+
+def _change_some(tx: Tx, kind: str, job_id: int, ids: list[int], by: str, note: dict[str, Any]) -> Changed:
+    """Of one job. That it is gone shows before anything is written."""
+    try:
+        return _changed(tx, kind, job_id, ids, by, note)
+    except DalSegnoError as error:
+        if error.code not in ("job_pruned", NotFound.code):
+            raise
+        return Changed([], Counter({"pruned": len(ids)}))
+
+
+def _changed(tx: Tx, kind: str, job_id: int, ids: list[int], by: str, note: dict[str, Any]) -> Changed:
+    match kind:
+        case "bulk_cancel":
+            return cancel_chosen(tx, job_id, ids, by, note)
+        case "bulk_skip":
+            return skip_items(tx, job_id, ids, by, note)
+        case _:
+            return retry_items(tx, job_id, ids, by, force=kind == "bulk_force_retry", note=note)
+
+
+def _move(tx: Tx, command: sa.RowMapping, ids: Sequence[int], by: str) -> Bit:
+    """The jobs of these items, each once."""
+    there = sa.select(bulk_jobs.c.job_id).where(bulk_jobs.c.command_id == command["id"])
+    owned = sa.select(items.c.job_id).where(items.c.id.in_(ids), items.c.job_id.not_in(there)).distinct()
+    found = sorted(tx.conn.execute(owned).scalars()) if ids else []
+    if command["job_id"] is not None:
+        found = [each for each in found if each == command["job_id"]]
+    note = {"bulk": command["id"]}
+    done = prioritise(tx, found, command["payload"]["priority"], by, note) if found else Changed([], Counter())
+    if done.ids:
+        tx.conn.execute(sa.insert(bulk_jobs), [{"command_id": command["id"], "job_id": job} for job in done.ids])
+    return Bit(len(found), len(done.ids), done.refused)
+
+
+def cancel_chosen(tx: Tx, job_id: int, ids: Sequence[int], by: str, note: dict[str, Any]) -> Changed:
+    """pending or interrupted → canceled for some items of a job. What a claim has in its hands is about to begin."""
+    chosen = choose(tx, job_id, ids, CANCELABLE, busy="claimed")
+    if chosen.rows:
+        _, quiet = take_out(tx, chosen, ItemStatus.CANCELED)
+        events = [
+            Event("item_canceled", by, job_id, row["stage_id"], row["id"], data=dict(note)) for row in chosen.rows
+        ]
+        tx.hot.insert_events(tx, events)
+        if quiet:
+            advance(tx, sorted(quiet))
+    return Changed(chosen.ids, chosen.refused)
 
 
 def _reject(store: Store, command_id: int, code: str, message: str) -> None:
@@ -212,11 +271,3 @@ def _reject(store: Store, command_id: int, code: str, message: str) -> None:
         tx.announce("applied")
 
     store.write("reject", work)
-
-
-ACTIONS = {
-    "bulk_retry": frozenset(map(str, RETRIABLE)),
-    "bulk_force_retry": frozenset(map(str, RETRIABLE | {ItemStatus.SUCCEEDED, ItemStatus.SKIPPED})),
-    "bulk_cancel": frozenset(map(str, CANCELABLE)),
-}
-"""The states from which each leads."""

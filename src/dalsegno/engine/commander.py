@@ -15,9 +15,9 @@ from dalsegno.engine.bulk import PENDING, Finder, apply_bulk, check_bulk
 from dalsegno.engine.holds import ENGINE, UNSAID, release
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pauses import pause_job, pause_stage, resume_job, resume_stage
+from dalsegno.engine.priority import set_priority
 from dalsegno.engine.retry import retry_item
 from dalsegno.engine.rows import lock_job, lock_stages, set_job, set_stage
-from dalsegno.engine.submit import PRIORITIES
 from dalsegno.errors import CommandRefused, DalSegnoError, InputInvalid, NotFound
 from dalsegno.model.states import (
     JOB_FINISHED,
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dalsegno.engine")
 
+BREATH = 3.0
+"""After each bit of a command about many items: so many times as long as it took is left to the work itself."""
+LONGEST_BREATH = 1.0
+
 
 def request(
     tx: Tx,
@@ -47,7 +51,7 @@ def request(
     if kind not in COMMANDS:
         raise InputInvalid(problem=f'There is no command "{kind}".')
     if kind in BULK:
-        check_bulk(payload)
+        check_bulk(kind, payload)
     if kind in BULK and job_id is None:
         pass  # about items of any job
     elif item_id is not None and job_id is None:
@@ -84,8 +88,9 @@ class Commander(Looper):
 
     def tick(self) -> float | None:
         waiting = apply_pending(self._store)
+        began = self._store.clock.monotonic()
         if apply_bulk(self._store, self._find):
-            return 0
+            return min(LONGEST_BREATH, BREATH * (self._store.clock.monotonic() - began))
         return 0.2 if waiting else None
 
 
@@ -266,22 +271,3 @@ def cancel_items(tx: Tx, job_id: int, limit: int = 2000) -> int:
     if events:
         tx.hot.insert_events(tx, events)
     return limit - left
-
-
-# --- priority -----------------------------------------------------------------------------------
-
-
-def set_priority(tx: Tx, job_id: int, priority: Any, by: str) -> None:
-    """Smaller runs first. One row per stage, however many items there are."""
-    if not isinstance(priority, int) or isinstance(priority, bool) or priority not in PRIORITIES:
-        raise InputInvalid(problem=f"priority must be a whole number within ±1,000,000, not {priority!r}.")
-    job = lock_job(tx, job_id)
-    if job["status"] in JOB_FINISHED:
-        fix = "Its order no longer matters."
-        raise CommandRefused(what="Job", id=job_id, verb="re-prioritised", state=job["status"], fix=fix)
-    lock_stages(tx, job_id)
-    set_job(tx, job_id, priority=priority)
-    tx.conn.execute(sa.update(stages).where(stages.c.job_id == job_id).values(priority=priority))
-    data = {"from": job["priority"], "to": priority}
-    tx.hot.insert_events(tx, [Event("job_priority_changed", by, job_id, data=data)])
-    tx.announce("jobs")

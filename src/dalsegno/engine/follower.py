@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
 Parent = tuple["Item", str | None]
+_STAGE = (
+    sa.select(
+        stages.c.job_id, stages.c.service, stages.c.high_seq, stages.c.status, stages.c.on_failure, stages.c.failed
+    )
+    .where(stages.c.id == sa.bindparam("stage"))
+    .with_for_update()
+)
 
 
 def follow(tx: Tx, parents: Sequence[Parent]) -> set[int]:
@@ -35,13 +42,7 @@ def follow(tx: Tx, parents: Sequence[Parent]) -> set[int]:
 
 
 def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> set[int]:
-    stage = tx.row(
-        sa.select(
-            stages.c.job_id, stages.c.service, stages.c.high_seq, stages.c.status, stages.c.on_failure, stages.c.failed
-        )
-        .where(stages.c.id == stage_id)
-        .with_for_update()
-    )
+    stage = tx.row(_STAGE, {"stage": stage_id})
     assert stage is not None
     canceling = sa.select(jobs.c.cancel_requested_at).where(jobs.c.id == stage["job_id"])
     if tx.conn.execute(canceling).scalar() is not None:
@@ -50,12 +51,7 @@ def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> set[int]:
         NewItem(stage["high_seq"] + number, item.key, None, item.id, _hash(result))
         for number, (item, result) in enumerate(parents, 1)
     ]
-    inserted = {key for _, key in tx.hot.insert_missing(tx, stage["job_id"], stage_id, rows)}
-    delta = Delta()
-    if inserted:
-        tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(high_seq=stage["high_seq"] + len(rows)))
-        delta.total = delta.ready = len(inserted)
-        delta.counts[ItemStatus.PENDING] = len(inserted)
+    inserted, delta = _insert(tx, stage_id, stage, rows)
     for row in rows:
         if row.key not in inserted:
             _start_over(tx, stage_id, row, delta)
@@ -72,6 +68,31 @@ def _follow(tx: Tx, stage_id: int, parents: list[Parent]) -> set[int]:
     )
     tx.hot.insert_events(tx, [Event("stage_pending", "follower", stage["job_id"], stage_id, message="reopened")])
     return {stage["job_id"]}
+
+
+def add_followers(tx: Tx, stage_id: int, parents: Sequence[tuple[int, str]]) -> None:
+    """Followers of `(item, key)` that were skipped by hand, as far as they are missing; those that are there stay."""
+    stage = tx.row(_STAGE, {"stage": stage_id})
+    assert stage is not None
+    rows = [
+        NewItem(stage["high_seq"] + number, key, None, item_id, _hash(None))
+        for number, (item_id, key) in enumerate(parents, 1)
+    ]
+    inserted, delta = _insert(tx, stage_id, stage, rows)
+    if inserted:
+        tx.hot.adjust(tx, {stage_id: delta})
+        tx.announce(f"work:{stage['service']}")
+
+
+def _insert(tx: Tx, stage_id: int, stage: sa.RowMapping, rows: list[NewItem]) -> tuple[set[str], Delta]:
+    """Those whose keys the stage lacks, and what that changes on it."""
+    inserted = {key for _, key in tx.hot.insert_missing(tx, stage["job_id"], stage_id, rows)}
+    delta = Delta()
+    if inserted:
+        tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(high_seq=stage["high_seq"] + len(rows)))
+        delta.total = delta.ready = len(inserted)
+        delta.counts[ItemStatus.PENDING] = len(inserted)
+    return inserted, delta
 
 
 def _open_again(tx: Tx, stage_id: int) -> None:

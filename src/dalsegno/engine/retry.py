@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.engine.chosen import Changed, choose
 from dalsegno.engine.planner import advance
 from dalsegno.engine.rows import lock_job, lock_stages, set_job, set_stage
 from dalsegno.engine.submit import active_twin
@@ -38,31 +39,26 @@ def retry_item(tx: Tx, item_id: int, by: str, *, force: bool = False) -> None:
         raise CommandRefused(what="Item", id=item_id, verb=verb, state=item["status"], fix=_retry_fix(item["status"]))
     if job["cancel_requested_at"] is not None:
         raise CommandRefused(what="Item", id=item_id, verb="retried", state="being canceled", fix="Submit a new job.")
-    twin = _twin(tx, job)
+    twin = twin_of(tx, job)
     if twin is not None:
         raise TwinActive(id=job_id, twin=twin)
     _again(tx, job, all_stages, [item], by, force)
 
 
-def retry_items(tx: Tx, job_id: int, ids: Sequence[int], by: str, *, force: bool = False) -> tuple[int, Counter[str]]:
-    """The same for many items of a job at once; returns how many, and why the others were not."""
-    job = lock_job(tx, job_id)
-    all_stages = lock_stages(tx, job_id)
-    if job["cancel_requested_at"] is not None:
-        return 0, Counter({"being_canceled": len(ids)})
-    if _twin(tx, job) is not None:
-        return 0, Counter({"twin_active": len(ids)})
-    rows = tx.rows(sa.select(items).where(items.c.id.in_(ids)).order_by(items.c.id).with_for_update(skip_locked=True))
-    allowed = FORCED if force else RETRIABLE
-    chosen = [row for row in rows if row["status"] in allowed]
-    refused = Counter(str(row["status"]) for row in rows if row["status"] not in allowed)
-    refused["running"] += len(ids) - len(rows)  # somebody has it in their hands right now
-    if chosen:
-        _again(tx, job, all_stages, chosen, by, force)
-    return len(chosen), +refused
+def retry_items(
+    tx: Tx, job_id: int, ids: Sequence[int], by: str, *, force: bool = False, note: dict[str, Any] | None = None
+) -> Changed:
+    """The same for many items of a job at once."""
+    chosen = choose(tx, job_id, ids, FORCED if force else RETRIABLE, busy="running")
+    if chosen.rows and twin_of(tx, chosen.job) is not None:
+        return Changed([], Counter({"twin_active": len(ids)}))
+    if chosen.rows:
+        _again(tx, chosen.job, chosen.stages, chosen.rows, by, force, note)
+    return Changed(chosen.ids, chosen.refused)
 
 
-def _twin(tx: Tx, job: sa.RowMapping) -> int | None:
+def twin_of(tx: Tx, job: sa.RowMapping) -> int | None:
+    """The active job that has taken over the dedupe key of a finished one."""
     if job["status"] not in JOB_FINISHED or job["dedupe_key"] is None:
         return None
     return active_twin(tx, job["dedupe_key"])
@@ -75,6 +71,7 @@ def _again(
     chosen: Sequence[sa.RowMapping],
     by: str,
     force: bool,
+    note: dict[str, Any] | None = None,
 ) -> None:
     tx.conn.execute(
         sa.update(items)
@@ -105,11 +102,11 @@ def _again(
     kind = "item_force_retried" if force else "item_retried"
     told = [
         Event(kind, by, job["id"], item["stage_id"], item["id"],
-              data={"was": item["status"], "error_code": item["error_code"]})
+              data={"was": item["status"], "error_code": item["error_code"], **(note or {})})
         for item in chosen
     ]  # fmt: skip
     tx.hot.insert_events(tx, told)
-    _reopen(tx, job, all_stages, set(deltas), by)
+    reopen(tx, job, all_stages, set(deltas), by)
 
 
 def _retry_fix(status: str) -> str:
@@ -122,7 +119,7 @@ def _retry_fix(status: str) -> str:
             return "It will run by itself."
 
 
-def _reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], with_work: set[int], by: str) -> None:
+def reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], with_work: set[int], by: str) -> None:
     """The items' stages and everything after them may have work again."""
     touched: set[str] = set()
     events: list[Event] = []

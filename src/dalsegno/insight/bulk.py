@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from dalsegno.engine.bulk import ACTIONS, Found
+from dalsegno.engine.bulk import ACTIONS, PRIORITY, Found
 from dalsegno.insight.finding import ITEMS, Selection, select_items, walk_items
 from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.query import Query, parse
-from dalsegno.insight.walk import TEXT_SECONDS, begin, cursor_of, place_of
-from dalsegno.store.schema import items, jobs, stages
+from dalsegno.insight.tally import tally_items
+from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, begin, cursor_of, place_of
+from dalsegno.store.schema import items, jobs, stages, workflows
 from dalsegno.store.store import Tx
 
-Action = Literal["bulk_retry", "bulk_force_retry", "bulk_cancel"]
-CAP = 10_000
-"""Items that are looked at one by one; where counters of stages say it all, there is no limit."""
+Action = Literal["bulk_retry", "bulk_force_retry", "bulk_cancel", "bulk_skip", "bulk_priority"]
 NAMES = 10
+BATCH = 500
+"""Items from which jobs are found at once."""
+
+_CANCELING = sa.select(jobs.c.id).where(jobs.c.finished_at.is_(None), jobs.c.cancel_requested_at.is_not(None))
+_UNFINISHED = sa.select(jobs.c.id).where(jobs.c.finished_at.is_(None))
+_WHY = sa.case((items.c.job_id.in_(_CANCELING), "being_canceled"), else_=items.c.status).label("why")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,70 +35,96 @@ class Preview:
     query: str
     eligible: int
     refused: dict[str, int]
-    """How many it will not be done to, by why: a state, or `being_canceled`."""
+    """How many it will not be done to, by why: a state, `being_canceled`; of jobs: `same_priority`."""
     more: bool
-    """There are more than these numbers say."""
+    """There are at least so many: the time for counting was up."""
     names: list[str]
     """What the first eligible ones are called."""
+    unit: Literal["items", "jobs"] = "items"
+    """What is counted: a priority is the jobs', so these are the jobs that own the items and are not over."""
+    waiting: int | None = None
+    """Of jobs: how many items of theirs wait."""
 
     @property
     def found(self) -> int:
         return self.eligible + sum(self.refused.values())
 
 
-def preview(tx: Tx, action: Action, query: Query, *, among: Grammar = ITEMS) -> Preview:
+def preview(
+    tx: Tx,
+    action: Action,
+    query: Query,
+    *,
+    among: Grammar = ITEMS,
+    priority: int | None = None,
+    seconds: float = SECONDS,
+) -> Preview:
+    """Counted for so many seconds; where counters of stages say it all, no time is needed."""
+    if action == PRIORITY:
+        return _of_jobs(tx, _jobs_found(tx, query, among), str(query), priority, seconds)
     chosen = select_items(tx, query, among=among)
-    canceling = _canceling(tx)
-    if not canceling and all(term.key in ("state", "job", "stage", "service") for term in query.terms):
+    if all(term.key in ("state", "job", "stage", "service") for term in query.terms):
         counts, more = _by_counters(tx, chosen), False
     else:
-        counts, more = _one_by_one(tx, chosen, canceling)
+        canceling = tx.row(_CANCELING.limit(1)) is not None
+        label: sa.ColumnElement[Any] = _WHY if canceling else items.c.status
+        counts, more = tally_items(tx, chosen, label, begin(tx, seconds))
     eligible = sum(count for state, count in counts.items() if state in ACTIONS[action])
     refused = {state: count for state, count in sorted(counts.items()) if count and state not in ACTIONS[action]}
-    return Preview(action, str(query), eligible, refused, more, _names(tx, query, action, among) if eligible else [])
+    names = _names(tx, query, action, among) if eligible or more else []
+    return Preview(action, str(query), eligible, refused, more, names)
 
 
-def preview_of(tx: Tx, action: Action, ids: Sequence[int]) -> Preview:
+def preview_of(tx: Tx, action: Action, ids: Sequence[int], *, priority: int | None = None) -> Preview:
     """The same for items that were named one by one."""
-    canceling = _canceling(tx)
-    columns = (items.c.id, items.c.key, items.c.job_id, items.c.status)
-    rows = tx.rows(sa.select(*columns).where(items.c.id.in_(ids)).order_by(items.c.id.desc()))
-    told = {row["id"]: "being_canceled" if row["job_id"] in canceling else str(row["status"]) for row in rows}
-    counts = Counter(told.values())
-    eligible = [row["key"] for row in rows if told[row["id"]] in ACTIONS[action]]
+    if action == PRIORITY:
+        owned = sa.select(items.c.job_id).where(items.c.id.in_(ids), items.c.job_id.in_(_UNFINISHED)).distinct()
+        return _of_jobs(tx, iter([list(tx.conn.execute(owned).scalars())]), "", priority, SECONDS)
+    rows = tx.rows(sa.select(items.c.key, _WHY).where(items.c.id.in_(ids)).order_by(items.c.id.desc()))
+    counts = Counter(str(row["why"]) for row in rows)
+    eligible = [row["key"] for row in rows if row["why"] in ACTIONS[action]]
     refused = {state: count for state, count in sorted(counts.items()) if state not in ACTIONS[action]}
     return Preview(action, "", len(eligible), refused, False, eligible[:NAMES])
 
 
-def matching(tx: Tx, text: str, as_of: datetime, cursor: str | None, limit: int, *, among: Grammar = ITEMS) -> Found:
+def matching(
+    tx: Tx,
+    text: str,
+    as_of: datetime,
+    cursor: str | None,
+    limit: int,
+    /,
+    *,
+    jobs: bool = False,
+    among: Grammar = ITEMS,
+) -> Found:
     """What a command about many items goes on with: an engine's `Finder`."""
     chosen = select_items(tx, parse(text, among), among=among, now=as_of)
+    if jobs:
+        chosen = replace(chosen, of_stages=[*chosen.of_stages, stages.c.job_id.in_(_UNFINISHED)])
     columns = sa.select(items.c.id, items.c.stage_id, items.c.seq)
     after, budget = place_of(cursor, 2), begin(tx, TEXT_SECONDS)
     found = walk_items(tx, chosen, columns, after=after, limit=limit, budget=budget)
-    onward = cursor_of(found.place) if found.more and found.place else None
+    place = found.place
+    if jobs and len(found.rows) == limit:
+        place = (found.rows[-1]["stage_id"], 0)  # behind the stage: all its items are of one job
+    onward = cursor_of(place) if found.more and place else None
     return Found([row["id"] for row in found.rows], onward)
 
 
-def _canceling(tx: Tx) -> set[int]:
-    query = sa.select(jobs.c.id).where(jobs.c.finished_at.is_(None), jobs.c.cancel_requested_at.is_not(None))
-    return set(tx.conn.execute(query).scalars())
+# --- items ----------------------------------------------------------------------------------------
 
 
 def _by_counters(tx: Tx, chosen: Selection) -> Counter[str]:
+    counts = Counter[str]()
     if not chosen.states:
-        return Counter()
+        return counts
+    canceling = stages.c.job_id.in_(_CANCELING).label("canceling")
     sums = [sa.func.sum(stages.c[state]).label(state) for state in sorted(chosen.states)]
-    row = tx.row(sa.select(*sums).where(*chosen.of_stages))
-    return Counter({str(state): int(count or 0) for state, count in (row or {}).items()})
-
-
-def _one_by_one(tx: Tx, chosen: Selection, canceling: set[int]) -> tuple[Counter[str], bool]:
-    columns = sa.select(items.c.stage_id, items.c.seq, items.c.job_id, items.c.status)
-    found = walk_items(tx, chosen, columns, after=None, limit=CAP + 1, budget=begin(tx, TEXT_SECONDS))
-    rows = found.rows[:CAP]
-    told = ("being_canceled" if row["job_id"] in canceling else str(row["status"]) for row in rows)
-    return Counter(told), found.more or len(found.rows) > CAP
+    for row in tx.rows(sa.select(canceling, *sums).where(*chosen.of_stages).group_by(canceling)):
+        for state in chosen.states:
+            counts["being_canceled" if row["canceling"] else str(state)] += int(row[state] or 0)
+    return +counts
 
 
 def _names(tx: Tx, query: Query, action: Action, among: Grammar) -> list[str]:
@@ -101,5 +132,47 @@ def _names(tx: Tx, query: Query, action: Action, among: Grammar) -> list[str]:
     asked = Query((*query.terms, *Query().with_("state", *sorted(ACTIONS[action])).terms))
     chosen = select_items(tx, asked, among=among)
     columns = sa.select(items.c.stage_id, items.c.seq, items.c.key)
-    found = walk_items(tx, chosen, columns, after=None, limit=NAMES, budget=begin(tx, TEXT_SECONDS))
+    found = walk_items(tx, chosen, columns, after=None, limit=NAMES, budget=begin(tx, SECONDS))
     return [row["key"] for row in found.rows]
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def _jobs_found(tx: Tx, query: Query, among: Grammar) -> Iterator[list[int]]:
+    """The jobs of what a query finds, a few at a time; the same one may come again."""
+    cursor = None
+    while True:
+        found = matching(tx, str(query), tx.now, cursor, BATCH, jobs=True, among=among)
+        owned = sa.select(items.c.job_id).where(items.c.id.in_(found.ids)).distinct()
+        yield sorted(tx.conn.execute(owned).scalars(), reverse=True) if found.ids else []
+        cursor = found.cursor
+        if cursor is None:
+            return
+
+
+def _of_jobs(tx: Tx, found: Iterator[list[int]], query: str, priority: int | None, seconds: float) -> Preview:
+    budget, more = begin(tx, seconds), False
+    seen: set[int] = set()
+    names: list[str] = []
+    refused, waiting = 0, 0
+    for some in found:
+        fresh = [each for each in some if each not in seen]
+        seen.update(fresh)
+        rows = _looked_at(tx, fresh)
+        refused += sum(row["priority"] == priority for row in rows)
+        chosen = [row for row in rows if row["priority"] != priority]
+        waiting += sum(int(row["waiting"] or 0) for row in chosen)
+        names += [f"{row['id']}: {row['name']} ({row['priority']})" for row in chosen[: NAMES - len(names)]]
+        if budget.spent:
+            more = next(found, None) is not None
+            break
+    told = {"same_priority": refused} if refused else {}
+    return Preview(PRIORITY, query, len(seen) - refused, told, more, names, "jobs", waiting)
+
+
+def _looked_at(tx: Tx, ids: Sequence[int]) -> list[sa.RowMapping]:
+    waiting = sa.select(sa.func.sum(stages.c.pending)).where(stages.c.job_id == jobs.c.id).scalar_subquery()
+    query = sa.select(jobs.c.id, jobs.c.priority, workflows.c.name, waiting.label("waiting"))
+    owned = query.join(workflows, workflows.c.id == jobs.c.workflow_id).where(jobs.c.id.in_(ids))
+    return tx.rows(owned.order_by(jobs.c.id.desc())) if ids else []

@@ -6,7 +6,7 @@ found; what went wrong, what is leased, an error group and named things have sma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,7 @@ from dalsegno.insight.walk import (
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import ITEM_LEASED, ItemStatus
 from dalsegno.store.patience import TimeUp, at_most
-from dalsegno.store.schema import items, jobs, leases, stages
+from dalsegno.store.schema import bulk_items, items, jobs, leases, stages
 from dalsegno.store.store import Tx
 
 STAGES = 300
@@ -59,6 +59,16 @@ def _error(value: Value, _now: datetime) -> Condition:
     return sa.or_(code.ilike(pattern, escape="\\"), message.ilike(f"%{pattern}%", escape="\\"))
 
 
+def _changed_by(value: Value, _now: datetime) -> Condition:
+    """As a scalar: PostgreSQL could read all that the command changed, once for all items, to answer EXISTS."""
+    place = sa.select(bulk_items.c.seq).where(
+        bulk_items.c.command_id == int(value.text),
+        bulk_items.c.stage_id == items.c.stage_id,
+        bulk_items.c.seq == items.c.seq,
+    )
+    return place.correlate(items).scalar_subquery().is_not(None)
+
+
 ITEMS = grammar(
     "items",
     containing(items.c.key, items.c.error_message),
@@ -71,6 +81,7 @@ ITEMS = grammar(
     Key("group", "The group of errors alike.", word(items.c.fingerprint)),
     Key("attempt", "How often it has failed.", number(items.c.attempt), kind="number"),
     Key("worker", "Who is at it.", word(_WORKER)),
+    Key("bulk", "The number of a command about many items that changed it.", _changed_by, kind="id"),
     Key("age", "Since it last ended or began, or its job was submitted.", age(_SINCE), kind="age"),
 )
 _OF_STAGES = ("job", "stage", "service")
@@ -89,6 +100,8 @@ class Selection:
     names: list[str] | None
     leased: bool
     text: bool
+    bulk: int | None = None
+    """The command that changed all of them."""
 
     @property
     def troubled(self) -> bool:
@@ -105,16 +118,18 @@ def select_items(tx: Tx, query: Query, *, among: Grammar = ITEMS, now: datetime 
     of_stages = [among.condition(term, now) for key in _OF_STAGES for term in query.of(key)]
     asked = [among.keys[term.key] for term in query.terms if term.key and not term.negated]
     of_stages += [stages.c.service.in_(key.services) for key in asked if key.services]
+    bulk, rest = bulk_of(query)
     at_work = ITEM_LEASED.issuperset(states) or any(not term.negated for term in query.of("worker"))
     return Selection(
         of_stages,
         [items.c.error_code.is_not(None)] if wrong else [],
-        among.where(query, now, but=_OF_STAGES),
+        among.where(rest, now, but=_OF_STAGES),
         states,
         group,
         _names(tx, query, among),
         leased=bool(states) and at_work,
         text=bool(query.of("") or query.of("error")),
+        bulk=bulk,
     )
 
 
@@ -149,25 +164,36 @@ def walk_items(
     forward: bool = False,
 ) -> Walked:
     """The rows of a selection; `select` has at least stage_id and seq of items."""
-    keys = (items.c.stage_id, items.c.seq)
     if not chosen.states:
         return Walked([], after, False, 0)
-    if chosen.leased or chosen.group is not None:
-        inside = [items.c.stage_id.in_(sa.select(stages.c.id).where(*chosen.of_stages))] if chosen.of_stages else []
-        if chosen.group is None:
-            # Of leases there are few. As one question, PostgreSQL might go through all items in their order.
-            held = list(tx.conn.execute(sa.select(leases.c.item_id).limit(MOST_LEASES)).scalars())
-            path = Walk(select.where(items.c.id.in_(held), *chosen.wanted, *inside), keys, forward=forward)
-        else:
-            along = [items.c.fingerprint == chosen.group, *chosen.along]
-            path = Walk(select, keys, along, [*chosen.wanted, *inside], forward=forward)
-        return walk(tx, path, after=after, limit=limit, budget=budget)
-    # Of what is wrong most has failed; what is not, is rare: the counters say in which stages to look for it.
-    straight = (chosen.troubled and ItemStatus.FAILED in chosen.states) or not chosen.wanted
-    if straight and chosen.names is None and not chosen.of_stages:
-        path = Walk(select, keys, chosen.along, chosen.wanted, forward=forward)
+    path = straight(tx, chosen, select, forward=forward)
+    if path is not None:
         return walk(tx, path, after=after, limit=limit, budget=budget)
     return _by_stage(tx, chosen, select, after=after, limit=limit, budget=budget, forward=forward)
+
+
+def straight(tx: Tx, chosen: Selection, select: sa.Select[Any], *, forward: bool = False) -> Walk | None:
+    """The one index along which all of them lie. None: they are looked for stage by stage."""
+    keys = (items.c.stage_id, items.c.seq)
+    inside = [items.c.stage_id.in_(sa.select(stages.c.id).where(*chosen.of_stages))] if chosen.of_stages else []
+    wanted = [*chosen.wanted, *inside]
+    if chosen.bulk is not None:
+        if tx.conn.dialect.name == "postgresql":
+            tx.raw.execute("SET LOCAL enable_mergejoin = off; SET LOCAL enable_hashjoin = off")
+        here = sa.and_(items.c.stage_id == bulk_items.c.stage_id, items.c.seq == bulk_items.c.seq)
+        along = [bulk_items.c.command_id == chosen.bulk]
+        return Walk(select.join(bulk_items, here), (bulk_items.c.stage_id, bulk_items.c.seq), along, wanted, forward)
+    if chosen.group is not None:
+        return Walk(select, keys, [items.c.fingerprint == chosen.group, *chosen.along], wanted, forward)
+    if chosen.leased:
+        # Of leases there are few. As one question, PostgreSQL might go through all items in their order.
+        held = list(tx.conn.execute(sa.select(leases.c.item_id).limit(MOST_LEASES)).scalars())
+        return Walk(select.where(items.c.id.in_(held), *wanted), keys, forward=forward)
+    # Of what is wrong most has failed; what is not, is rare: the counters say in which stages to look for it.
+    at_hand = (chosen.troubled and ItemStatus.FAILED in chosen.states) or not chosen.wanted
+    if at_hand and chosen.names is None and not chosen.of_stages:
+        return Walk(select, keys, chosen.along, chosen.wanted, forward=forward)
+    return None
 
 
 def _by_stage(
@@ -181,15 +207,8 @@ def _by_stage(
     forward: bool,
 ) -> Walked:
     found = Walked([], after, True, 0)
-    order = stages.c.id.asc() if forward else stages.c.id.desc()
-    counted = _holding(chosen.states)
-    columns = (stages.c.id, counted.label("few"), stages.c.total)
-    reach = sa.select(*columns).where(counted > 0, *chosen.of_stages).order_by(order).limit(STAGES)
-    # The stage it stopped in, and what comes after it.
-    bound = [] if after is None else [stages.c.id >= after[0] if forward else stages.c.id <= after[0]]
-    while True:
-        some = tx.rows(reach.where(*bound))
-        for bunch in _bunches(some, chosen):
+    for some in reach(tx, chosen, after=after, forward=forward):
+        for bunch in bunches(some, chosen):
             step = _in_stages(tx, chosen, select, bunch, found, limit, budget, forward)
             found.rows += step.rows
             found.looked += step.looked
@@ -202,9 +221,25 @@ def _by_stage(
                 last = bunch[-1] is some[-1] and len(some) < STAGES
                 found.more = step.more or not last
                 return found
+    found.more = False
+    return found
+
+
+def reach(
+    tx: Tx, chosen: Selection, *, after: Place | None = None, forward: bool = False
+) -> Iterator[Sequence[sa.RowMapping]]:
+    """The stages that may have some of them, a few hundred at a time."""
+    order = stages.c.id.asc() if forward else stages.c.id.desc()
+    counted = _holding(chosen.states)
+    columns = (stages.c.id, counted.label("few"), stages.c.total)
+    query = sa.select(*columns).where(counted > 0, *chosen.of_stages).order_by(order).limit(STAGES)
+    # The stage it stopped in, and what comes after it.
+    bound = [] if after is None else [stages.c.id >= after[0] if forward else stages.c.id <= after[0]]
+    while True:
+        some = tx.rows(query.where(*bound))
+        yield some
         if len(some) < STAGES:
-            found.more = False
-            return found
+            return
         bound = [stages.c.id > some[-1]["id"] if forward else stages.c.id < some[-1]["id"]]
 
 
@@ -243,7 +278,7 @@ def _in_stages(
     return Walked(rows, place, False, sum(row["few"] for row in bunch))
 
 
-def _bunches(some: Sequence[sa.RowMapping], chosen: Selection) -> list[list[sa.RowMapping]]:
+def bunches(some: Sequence[sa.RowMapping], chosen: Selection) -> list[list[sa.RowMapping]]:
     """Stages in their order: large ones alone, small ones together."""
     found: list[list[sa.RowMapping]] = []
     room = 0
@@ -263,6 +298,15 @@ def _behind(stage_id: int, forward: bool) -> Place:
 
 def _holding(states: frozenset[str]) -> Any:
     return sum((stages.c[state] for state in sorted(states)), start=sa.literal(0))
+
+
+def bulk_of(query: Query) -> tuple[int | None, Query]:
+    """The command whose items it is about, where it names one, and what else it asks."""
+    named = (t for t in query.of("bulk") if not t.negated and len(t.values) == 1)
+    term = next(named, None)
+    if term is None:
+        return None, query
+    return int(term.values[0].text), Query(tuple(each for each in query.terms if each is not term))
 
 
 def _states(query: Query) -> frozenset[str]:

@@ -30,7 +30,7 @@ class Key:
     name: str
     help: str
     where: Where
-    kind: Literal["word", "text", "number", "age", "size", "moment"] = "word"
+    kind: Literal["word", "text", "number", "id", "age", "size", "moment"] = "word"
     values: tuple[str, ...] = ()
     """All it may be; empty: anything."""
     names: Callable[[Value], str | sa.Select[Any]] | None = None
@@ -42,7 +42,7 @@ class Key:
     def example(self) -> str:
         if self.values:
             return f"{self.name}:{self.values[0]}"
-        shown = {"number": ">=2", "age": ">10m", "size": ">10MB", "moment": ">=2026-01-31"}
+        shown = {"number": ">=2", "id": "12", "age": ">10m", "size": ">10MB", "moment": ">=2026-01-31"}
         return f"{self.name}:{shown.get(self.kind, '…')}"
 
 
@@ -103,16 +103,18 @@ def _checked(key: Key, value: Value, position: int) -> Value:
             problem = f'"{value.text:.60}" is nothing that {key.name} can be.'
             raise QueryInvalid(problem=problem, position=position, hint=did_you_mean(value.text.lower(), key.values))
         value = Value(value.text.lower(), value.operator)
+    if key.kind in ("word", "text", "id") and value.operator:
+        problem = f"{key.name} has no size: {value.operator} says nothing about it."
+        raise QueryInvalid(problem=problem, position=position, hint="")
     if key.kind in ("word", "text"):
-        if value.operator:
-            raise QueryInvalid(
-                problem=f"{key.name} has no size: {value.operator} says nothing about it.", position=position, hint=""
-            )
         return value
-    amount = {"number": _number, "age": seconds_of, "size": bytes_of, "moment": moment_of}[key.kind](value.text)
+    amount = {"number": _number, "id": _number, "age": seconds_of, "size": bytes_of, "moment": moment_of}[key.kind](
+        value.text
+    )
     if amount is None:
         shown = {
             "number": "a number such as 2 or >=2",
+            "id": "a number such as 12",
             "age": "an age such as >10m, <2h or 3d",
             "size": "a size such as >10MB",
             "moment": "a time such as >=2026-01-31 or <2026-01-31T22:00",

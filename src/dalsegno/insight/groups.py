@@ -9,12 +9,15 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 
 from dalsegno.errors import InputInvalid, NotFound
-from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
-from dalsegno.insight.query import Query
-from dalsegno.insight.walk import Page, by_index, cursor_of, place_of
+from dalsegno.insight.finding import bulk_of, select_items
+from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, number, word
+from dalsegno.insight.items import TROUBLE
+from dalsegno.insight.query import Query, Value
+from dalsegno.insight.tally import tally_items
+from dalsegno.insight.walk import SECONDS, Page, begin, by_index, cursor_of, place_of
 from dalsegno.model.records import ErrorGroupRecord
 from dalsegno.model.states import ItemStatus
-from dalsegno.store.schema import UtcTime, error_groups, error_hours, items
+from dalsegno.store.schema import UtcTime, bulk_items, error_groups, error_hours, items
 from dalsegno.store.store import Tx
 
 TREND = 24
@@ -37,6 +40,17 @@ class GroupLine:
     """Finds those items."""
 
 
+def _met_by(value: Value, _now: datetime) -> Condition:
+    """Groups of what failed again among the items that a command has changed."""
+    changed = sa.and_(bulk_items.c.stage_id == items.c.stage_id, bulk_items.c.seq == items.c.seq)
+    found = sa.select(items.c.id).join(bulk_items, changed).where(
+        bulk_items.c.command_id == int(value.text),
+        items.c.fingerprint == error_groups.c.fingerprint,
+        items.c.error_code.is_not(None),
+    )  # fmt: skip
+    return found.limit(1).correlate(error_groups).scalar_subquery().is_not(None)
+
+
 GROUPS = grammar(
     "exceptions",
     containing(error_groups.c.template, error_groups.c.code, error_groups.c.sample_error),
@@ -44,6 +58,7 @@ GROUPS = grammar(
     Key("service", "The service that met it.", word(error_groups.c.service)),
     Key("group", "Its fingerprint.", word(error_groups.c.fingerprint)),
     Key("count", "How often it was met.", number(error_groups.c.count), kind="number"),
+    Key("bulk", "The number of a command about many items of which some have it now.", _met_by, kind="id"),
     Key("age", "Since it was last met.", age(error_groups.c.last_at), kind="age"),
 )
 
@@ -53,14 +68,26 @@ def find_groups(
 ) -> Page[GroupLine]:
     """A page of groups, those met last first. There are a few thousand at most: each may be asked anything."""
     newest_first = (error_groups.c.last_at.desc(), error_groups.c.fingerprint.desc())
-    path = sa.select(error_groups).where(*among.where(query, tx.now)).order_by(*newest_first).limit(limit + 1)
+    bulk, rest = bulk_of(query)
+    path = sa.select(error_groups).where(*among.where(rest, tx.now)).order_by(*newest_first).limit(limit + 1)
+    partial = False
+    if bulk is not None:
+        names, partial = _of_command(tx, bulk)
+        path = path.where(error_groups.c.fingerprint.in_(names))
     if cursor is not None:
         at, name = _after(cursor)
         place = sa.tuple_(sa.literal(at, UtcTime), sa.literal(name))
         path = path.where(sa.tuple_(error_groups.c.last_at, error_groups.c.fingerprint) < place)
     rows = tx.rows(path)
     more = _cursor(rows[limit - 1]) if len(rows) > limit else None
-    return Page(_lines(tx, rows[:limit]), more, looked=len(rows))
+    return Page(_lines(tx, rows[:limit]), more, partial=partial, looked=len(rows))
+
+
+def _of_command(tx: Tx, command_id: int) -> tuple[list[str], bool]:
+    """The groups that items it has changed are in, and whether the time was up before all were looked at."""
+    asked = Query().with_("bulk", str(command_id)).with_("state", *sorted(TROUBLE))
+    counts, more = tally_items(tx, select_items(tx, asked), items.c.fingerprint, begin(tx, SECONDS))
+    return [name for name in counts if name != "None"], more
 
 
 def get_group(tx: Tx, fingerprint: str) -> GroupLine:

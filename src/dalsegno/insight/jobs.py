@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
 
 from dalsegno.errors import NotFound
-from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
+from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.holds import HoldLine, holds_of_job
-from dalsegno.insight.query import Query
+from dalsegno.insight.query import Query, Value, only
 from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
 from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
 from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, STAGE_FINISHED, JobStatus
-from dalsegno.store.schema import COUNTERS, jobs, lanes, stages, workflows
+from dalsegno.store.schema import COUNTERS, bulk_jobs, jobs, lanes, stages, workflows
 from dalsegno.store.store import Tx
 
 
@@ -46,6 +47,10 @@ _NAMED = sa.select(jobs, workflows.c.name.label("_workflow"), workflows.c.versio
 )
 
 
+def _changed_by(value: Value, _now: datetime) -> Condition:
+    return jobs.c.id.in_(sa.select(bulk_jobs.c.job_id).where(bulk_jobs.c.command_id == int(value.text)))
+
+
 JOBS = grammar(
     "jobs",
     containing(workflows.c.name, jobs.c.requested_by, jobs.c.error_message, jobs.c.pause_reason),
@@ -55,6 +60,7 @@ JOBS = grammar(
     Key("lane", "The lane it waits in.", word(jobs.c.lane)),
     Key("by", "Who asked for it.", word(jobs.c.requested_by)),
     Key("priority", "Smaller runs first.", number(jobs.c.priority), kind="number"),
+    Key("bulk", "The number of a command about many items that changed it or items of it.", _changed_by, kind="id"),
     Key("age", "Since it was submitted.", age(jobs.c.created_at), kind="age"),
 )
 
@@ -67,6 +73,10 @@ def find_jobs(
     unfinished = bool(states) and states <= JOB_UNFINISHED
     along = [jobs.c.finished_at.is_(None)] if unfinished else []
     path = Walk(_NAMED, (jobs.c.id,), along, among.where(query, tx.now))
+    bulk = only(query, "bulk")
+    if bulk is not None:  # those are few: along what the command changed, not along all jobs
+        own = sa.select(bulk_jobs.c.job_id.label("id")).where(bulk_jobs.c.command_id == int(bulk)).subquery()
+        path = Walk(_NAMED.join(own, own.c.id == jobs.c.id), (own.c.id,), (), path.wanted)
     budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
     counts = _counts(tx, [row["id"] for row in found.rows])

@@ -208,7 +208,7 @@ def _stretch(
 ) -> tuple[list[sa.RowMapping], Place | None]:
     """What is wanted of the next so many rows, and where they end; None: with the list."""
     with at_most(tx, budget.left):
-        end = _end(tx, path, after, stretch)
+        end = end_of(tx, path, after, stretch)
     if end is not None and path.over(end):
         end = None
     bounds = [*path.start(after), *path.stop(end or path.last)]
@@ -217,7 +217,7 @@ def _stretch(
         return tx.rows(wanted), end
 
 
-def _end(tx: Tx, path: Walk, after: Place | None, stretch: int) -> Place | None:
+def end_of(tx: Tx, path: Walk, after: Place | None, stretch: int) -> Place | None:
     """The last place of the next stretch; None: there are not so many any more."""
     names = [key.label(f"k{number}") for number, key in enumerate(path.keys)]
     query = path.ordered(sa.select(*names).where(*path.along, *path.start(after))).limit(1).offset(stretch - 1)

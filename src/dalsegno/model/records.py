@@ -267,7 +267,7 @@ class CommandRecord(Record):
     id: int
     type: Literal[
         "pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority", "pause_stage", "resume_stage",
-        "bulk_retry", "bulk_force_retry", "bulk_cancel",
+        "bulk_retry", "bulk_force_retry", "bulk_cancel", "bulk_skip", "bulk_priority",
     ]  # fmt: skip
     job_id: int | None
     item_id: int | None

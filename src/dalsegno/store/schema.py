@@ -591,7 +591,7 @@ holds = sa.Table(
     sa.Column("held_until", UtcTime),
 )
 
-BULK = ("bulk_retry", "bulk_force_retry", "bulk_cancel")
+BULK = ("bulk_retry", "bulk_force_retry", "bulk_cancel", "bulk_skip", "bulk_priority")
 """Commands about every item that a query finds, applied bit by bit; their `progress` says how far."""
 COMMANDS = (
     "pause", "resume", "cancel", "retry_item", "force_retry_item", "set_priority", "pause_stage", "resume_stage",
@@ -625,6 +625,26 @@ commands = sa.Table(
         postgresql_where=sa.text("status = 'pending'"),
     ),
     sa.Index("ix_commands_job_id", "job_id"),
+)
+
+# What a command about many items has changed, for good: whatever happens to an item later, `bulk:12` finds it. By stage
+# and number, which is the order of lists of items.
+bulk_items = sa.Table(
+    "bulk_items",
+    metadata,
+    sa.Column("command_id", Id, primary_key=True, autoincrement=False),
+    sa.Column("stage_id", Id, primary_key=True, autoincrement=False),
+    sa.Column("seq", Id, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
+)
+
+# The jobs that those items are of, or whose priority it changed.
+bulk_jobs = sa.Table(
+    "bulk_jobs",
+    metadata,
+    sa.Column("command_id", Id, primary_key=True, autoincrement=False),
+    sa.Column("job_id", Id, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
 )
 
 events = sa.Table(
@@ -775,26 +795,6 @@ schedule_runs = sa.Table(
     ),
 )
 
-# --- what is kept for people ----------------------------------------------------------------------
-
-# Errors alike: the same service and code, and the same message once numbers, names and places are taken out.
-error_groups = sa.Table(
-    "error_groups",
-    metadata,
-    sa.Column("fingerprint", sa.Text, primary_key=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("code", sa.Text, nullable=False),
-    sa.Column("template", sa.Text, nullable=False),
-    sa.Column("count", sa.BigInteger, nullable=False),
-    _required_time("first_at"),
-    _required_time("last_at"),
-    sa.Column("sample_item_id", Id, nullable=False),
-    sa.Column("sample_error", sa.Text, nullable=False),
-    sa.Column("sample_trace", sa.Text),
-    sa.Index("ix_error_groups_last_at", "last_at", "fingerprint"),
-    sa.CheckConstraint("count > 0", name="count_positive"),
-)
-
 # --- retention: what has gone, and what is put away -------------------------------------------------
 
 retention = sa.Table(
@@ -842,6 +842,26 @@ archives = sa.Table(
     sa.Column("restored_at", UtcTime),
     _one_of("kind", ("events", "logs")),
     sa.CheckConstraint("length(sha256) = 64", name="sha256_is_hex"),
+)
+
+# --- what is kept for people ----------------------------------------------------------------------
+
+# Errors alike: the same service and code, and the same message once numbers, names and places are taken out.
+error_groups = sa.Table(
+    "error_groups",
+    metadata,
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("code", sa.Text, nullable=False),
+    sa.Column("template", sa.Text, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    _required_time("first_at"),
+    _required_time("last_at"),
+    sa.Column("sample_item_id", Id, nullable=False),
+    sa.Column("sample_error", sa.Text, nullable=False),
+    sa.Column("sample_trace", sa.Text),
+    sa.Index("ix_error_groups_last_at", "last_at", "fingerprint"),
+    sa.CheckConstraint("count > 0", name="count_positive"),
 )
 
 error_hours = sa.Table(
