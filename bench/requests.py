@@ -29,22 +29,28 @@ import sqlalchemy as sa
 from bench import servers
 from dalsegno import Store, open_store
 from dalsegno.engine.submit import apply_workflow
-from dalsegno.requests.schema import parse_requests, request_counts
+from dalsegno.requests.content import keep
+from dalsegno.requests.links import Made, keep_decoded
+from dalsegno.requests.schema import parse_requests, request_counts, variants
+from dalsegno.requests.upstream import Offer, Work
 from dalsegno.requests.workflow import DECODE, ITEM, PARSE, SEARCH
 from dalsegno.store.schema import items, jobs, lanes, stages
 from dalsegno.store.store import Tx
 
 PATH = "/api/v1/parse/requests"
 CROWD = 64
+SOME = 500
+"""Rows in one transaction."""
 
 
 def fill(store: Store, count: int, *, done: bool) -> None:
-    """As so many requests would have left the tables behind, or as they wait."""
+    """As so many requests would have left the tables behind, or as they wait; after the jobs that are there."""
 
     def work(tx: Tx) -> None:
         now, postgres = tx.now, tx.conn.dialect.name == "postgresql"
-        numbers = sa.select(sa.literal(1).label("i")).cte("numbers", recursive=True)
-        numbers = numbers.union_all(sa.select(numbers.c.i + 1).where(numbers.c.i < count))
+        first = int(tx.conn.execute(sa.select(sa.func.max(jobs.c.id))).scalar() or 0)
+        numbers = sa.select(sa.literal(first + 1).label("i")).cte("numbers", recursive=True)
+        numbers = numbers.union_all(sa.select(numbers.c.i + 1).where(numbers.c.i < first + count))
         i = numbers.c.i
         digest = _padded(i) if postgres else sa.func.printf("%064d", i)
         end = now if done else None
@@ -77,13 +83,51 @@ def fill(store: Store, count: int, *, done: bool) -> None:
                 {"done" if done else "pending": count}))  # fmt: skip
         for table, row in ((jobs, job), (stages, stage | search), (stages, stage | decode), (parse_requests, request)):
             tx.conn.execute(_all(table, row, numbers, postgres))
-        found = sa.select(*_values(items, item, postgres)).where(stages.c.key == "search")
+        found = sa.select(*_values(items, item, postgres)).where(stages.c.key == "search", stages.c.job_id > first)
         tx.conn.execute(sa.insert(items).from_select(list(item), found))
         if postgres:
             tx.conn.execute(sa.text("ALTER TABLE parse_requests ENABLE TRIGGER USER"))
-            tx.conn.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence("jobs", "id"), count)))
+            tx.conn.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence("jobs", "id"), first + count)))
 
     store.write("fill", work)
+
+
+def fill_contents(store: Store, count: int) -> None:
+    """So many serials, and a long one before them, all decoded; the newest request has found the long one."""
+    newest = store.read(lambda tx: tx.rows(sa.select(sa.func.max(parse_requests.c.job_id).label("id")))[0]["id"])
+    sizes = [(220, 5), *((12, 2) for _ in range(count))]
+    works = [_serial(f"serial-{number}", *size) for number, size in enumerate(sizes)]
+    for start in range(0, len(works), SOME):
+        part = works[start : start + SOME]
+        store.write("fill", lambda tx, part=part: keep(tx.conn, newest, {"kodik": part}, tx.now, ready=False))  # type: ignore[misc]
+    links = store.read(lambda tx: [(row["id"], row["link"]) for row in tx.rows(sa.select(variants))])
+    for start in range(0, len(links), SOME):
+        some = links[start : start + SOME]
+        store.write("fill", lambda tx, some=some: keep_decoded(tx.conn, [_made(tx, *pair) for pair in some]))  # type: ignore[misc]
+    store.write("fill", lambda tx: _decoded_by(tx, newest, [number for number, _ in links[: 220 * 5]]))
+
+
+def _serial(name: str, episodes: int, translations: int) -> Work:
+    offers = tuple(
+        Offer(link=f"https://player.test/{name}/{voice}/{at}", season=1, episode=at, translation_id=str(voice),
+              translation_title=f"Studio {voice}", translation_type="voice", quality="720p")
+        for voice in range(translations) for at in range(1, episodes + 1)
+    )  # fmt: skip
+    return Work(id=name, type="anime-serial", title=f"Title of {name}", title_orig=name, year=2026, offers=offers)
+
+
+def _made(tx: Tx, number: int, link: str) -> Made:
+    return Made(number, link, f"https://files.test/{number}.mp4", "720p", tx.now, None)
+
+
+def _decoded_by(tx: Tx, job_id: int, ids: list[int]) -> None:
+    """One item for each, all succeeded."""
+    stage = tx.rows(sa.select(stages).where(stages.c.job_id == job_id, stages.c.key == "decode"))[0]["id"]
+    row = {"stage_id": stage, "job_id": job_id, "status": "succeeded", "started_at": tx.now, "finished_at": tx.now}
+    rows = [{**row, "seq": seq, "key": f"variant:{number}"} for seq, number in enumerate(ids, 1)]
+    tx.conn.execute(sa.insert(items), rows)
+    counts = {"total": len(ids), "succeeded": len(ids), "high_seq": len(ids), "low_seq": len(ids)}
+    tx.conn.execute(sa.update(stages).where(stages.c.id == stage).values(**counts))
 
 
 def _all(table: sa.Table, row: dict[str, Any], numbers: sa.CTE, postgres: bool) -> sa.Insert:
@@ -192,7 +236,8 @@ def measure(url: str, folder: Path, count: int, rounds: int, samples: int, *, do
                 told[f"count_{status.lower()}"] = timed(client, samples, "GET", f"{PATH}?status={status}&limit=0")
             told["count_all"] = timed(client, samples, "GET", f"{PATH}?limit=0")
             told["list_first"] = timed(client, samples, "GET", f"{PATH}?limit=50")
-            told["list_last"] = timed(client, max(10, samples // 10), "GET", f"{PATH}?limit=50&offset={count - 50}")
+            for where, offset in (("middle", count // 2), ("last", count - 50)):
+                told[f"list_{where}"] = timed(client, samples, "GET", f"{PATH}?limit=50&offset={offset}")
             told["list_state"] = timed(client, samples, "GET", f"{PATH}?status={told['state']}&limit=50")
             told["get_one"] = timed(client, samples, "GET", f"{PATH}/{newest}")
             if done:

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from dalsegno import Store
 from dalsegno.requests.ask import ask
 from dalsegno.requests.body import body_of
-from dalsegno.requests.content import Decode, keep, keep_decoded
+from dalsegno.requests.content import keep
 from dalsegno.requests.content_clock import Clock
+from dalsegno.requests.links import Made, keep_decoded
 from dalsegno.requests.schema import contents, variants
 from dalsegno.requests.upstream import Offer, Work
 from dalsegno.settings import Settings
@@ -43,7 +44,7 @@ class Shelf:
         found = self.store.read(lambda tx: tx.rows(query, {"contents": content_ids}))
         now = self.store.clock.now()
         rows = [
-            Decode(row["id"], row["link"], f"https://cdn.test/{row['id']}/720.mp4", "720p", now, None) for row in found
+            Made(row["id"], row["link"], f"https://cdn.test/{row['id']}/720.mp4", "720p", now, None) for row in found
         ]
         self.store.write("test", lambda tx: keep_decoded(tx.conn, rows))
 

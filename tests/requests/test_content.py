@@ -11,8 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno import Store
-from dalsegno.requests.content import Decode, keep, keep_decoded, keep_error
+from dalsegno.requests.content import keep
 from dalsegno.requests.content_clock import Clock
+from dalsegno.requests.links import Made, keep_decoded, keep_error
 from dalsegno.requests.schema import content_clock, contents, request_contents, variants
 from dalsegno.requests.upstream import Offer, Work
 from tests.helpers import every, one, submitted
@@ -53,7 +54,7 @@ class Shelf:
     def decoded(self, number: int, link: str | None = None, quality: str = "") -> None:
         now = NOW + timedelta(minutes=next(_minutes))
         own = link or self.variants()[number - 1]["link"]
-        row = Decode(number, own, "https://files.example/1.mp4", quality, now, None)
+        row = Made(number, own, "https://files.example/1.mp4", quality, now, None)
         self.store.write("test", lambda tx: keep_decoded(tx.conn, [row]))
 
     def content(self) -> sa.RowMapping:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -205,6 +206,54 @@ def waiting(store: Store) -> int:
     return int(one(store, query)["n"])
 
 
+def test_a_transaction_that_stays_open_elsewhere_hides_and_delays_nothing(
+    postgres_url: str, stores: Callable[..., Store]
+) -> None:
+    """A backup, or somebody at a prompt: one has written to another table, one looks at all of it as it was."""
+    store = stores(postgres_url)
+    shelf = Shelf(store)
+    ids = shelf.fill(3)
+    place = store.read(lambda tx: ready_after(tx, START, limit=5)).next
+    with psycopg.connect(postgres_url) as writer, psycopg.connect(postgres_url) as looker:
+        writer.execute("INSERT INTO system_settings (key, value, updated_at) VALUES ('forgotten', '1', now())")
+        looker.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        before = looker.execute("SELECT max(updated_at) FROM contents").fetchone()
+        shelf.change(ids[1:2], title="new")
+        seen = list(walk(store, place))
+        assert [(content.id, content.title) for content in seen] == [(ids[1], "new")]
+        assert looker.execute("SELECT max(updated_at) FROM contents").fetchone() == before
+        writer.commit()
+        shelf.change(ids[:1], title="later")
+        assert [content.id for content in walk(store, seen[-1].place)] == ids[:1]
+
+
+def test_a_reader_in_the_middle_of_a_page_is_not_shown_halves(store: Store, shelf: Shelf) -> None:
+    """Contents and their variants are of one moment: who is shown the old time is shown the old links."""
+    (number,) = shelf.find(serial("a", 2, 1), ready=True)
+    before = shelf.versions()[number]
+    asked = threading.Event()
+
+    def look(tx: Tx) -> Content:
+        def between(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if "FROM contents" in statement and not asked.is_set():
+                asked.set()
+                pool.submit(shelf.decode, number).result(30)
+
+        sa.event.listen(tx.conn, "after_cursor_execute", between)
+        try:
+            (found,) = ready_after(tx, START, limit=5).contents
+        finally:
+            sa.event.remove(tx.conn, "after_cursor_execute", between)
+        return found
+
+    with ThreadPoolExecutor(1) as pool:
+        found = store.read(look)
+    assert asked.is_set()
+    assert (found.updated_at, found.decoded, found.seasons) == (before, 0, [])
+    (after,) = walk(store, found.place)
+    assert (after.decoded, len(after.seasons[0].episodes)) == (2, 2)
+
+
 # --- pages --------------------------------------------------------------------------------------
 
 
@@ -272,7 +321,7 @@ def test_a_page_takes_few_questions_and_each_goes_by_an_index(
                 plan = "\n".join(explained(tx, statement, params))
                 assert not re.search(r"SCAN (contents|seasons|episodes|variants)", plan), plan
                 assert not re.search(r"Seq Scan on (contents|seasons|episodes|variants)", plan), plan
-                if "contents.ready" in statement:
+                if "WHERE contents.ready" in statement:
                     assert "ix_contents_ready" in plan, plan
 
     store.read(look)

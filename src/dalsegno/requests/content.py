@@ -1,4 +1,4 @@
-"""Contents: what searches found and decoders made of it, kept up to date.
+"""Contents: what searches found, kept up to date.
 
 Rows are compared one by one and only those that differ are written, so `updated_at` moves when, and only when, there
 is something new to see (`content_clock.py`).
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
 from dalsegno.requests.content_clock import Clock, of_these
-from dalsegno.requests.schema import contents, episodes, request_contents, seasons, variants
+from dalsegno.requests.schema import contents, episodes, request_contents, seasons, tree, variants
 from dalsegno.requests.upstream import Offer, Work
 
 Row = sa.RowMapping
-
-
-# --- what a search found ------------------------------------------------------------------------
 
 
 def keep(
@@ -132,11 +129,7 @@ def _keep_variants(
     changed: set[int],
 ) -> None:
     known: dict[tuple[int, str], Row] = {}
-    query = (
-        sa.select(variants, seasons.c.content_id)
-        .join(episodes, episodes.c.id == variants.c.episode_id)
-        .join(seasons, seasons.c.id == episodes.c.season_id)
-    )
+    query = sa.select(variants, seasons.c.content_id).select_from(tree)
     for each in of_these(conn, query, seasons.c.content_id, sorted(works)):
         known[each["episode_id"], each["translation_id"]] = each
     new: list[dict[str, Any]] = []
@@ -183,63 +176,3 @@ def _link(conn: sa.Connection, job_id: int, content_ids: Sequence[int]) -> None:
     ]
     if new:
         conn.execute(sa.insert(request_contents), new)
-
-
-# --- what a decoder made of it ------------------------------------------------------------------
-
-
-class Decode(NamedTuple):
-    """One variant that was decoded, and from which link."""
-
-    variant_id: int
-    link: str
-    mp4_link: str
-    quality: str
-    decoded_at: datetime
-    expires_at: datetime | None
-
-
-def keep_decoded(conn: sa.Connection, rows: list[Decode]) -> None:
-    """In the transaction that settles their items. What was decoded from a link that has changed since is dropped."""
-    clock = Clock(conn, max(row.decoded_at for row in rows))
-    query = (
-        sa.select(variants.c.id, variants.c.link, variants.c.mp4_link, variants.c.quality, seasons.c.content_id)
-        .join(episodes, episodes.c.id == variants.c.episode_id)
-        .join(seasons, seasons.c.id == episodes.c.season_id)
-    )
-    known = {row["id"]: row for row in of_these(conn, query, variants.c.id, [row.variant_id for row in rows])}
-    values = []
-    changed, ready = set(), set()
-    for row in rows:
-        old = known.get(row.variant_id)
-        if old is None or old["link"] != row.link:
-            continue
-        quality = row.quality or old["quality"]
-        values.append({**row._asdict(), "quality": quality})
-        ready.add(old["content_id"])
-        if (old["mp4_link"], old["quality"]) != (row.mp4_link, quality):
-            changed.add(old["content_id"])
-    if values:
-        conn.execute(_DECODED, values)
-    clock.touch(changed, ready)
-
-
-_DECODED = (
-    sa.update(variants)
-    .where(variants.c.id == sa.bindparam("variant_id"))
-    .values(
-        mp4_link=sa.bindparam("mp4_link"),
-        quality=sa.bindparam("quality"),
-        decoded_at=sa.bindparam("decoded_at"),
-        expires_at=sa.bindparam("expires_at"),
-        error_code=None,
-        error_message=None,
-    )
-)
-
-
-def keep_error(conn: sa.Connection, variant_id: int, code: str, message: str, now: datetime) -> None:
-    """Why it could not be decoded this time. No reader of contents sees it, so no time moves."""
-    Clock(conn, now)  # in line with whoever writes variants
-    one = sa.update(variants).where(variants.c.id == variant_id)
-    conn.execute(one.values(error_code=code, error_message=message[:2000]))

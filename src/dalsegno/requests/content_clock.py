@@ -51,10 +51,6 @@ class Clock:
         return [row["id"] for row in of_these(self._conn, query, contents.c.id, content_ids)]
 
 
-def touch(conn: sa.Connection, content_ids: Iterable[int], now: datetime) -> None:
-    Clock(conn, now).touch(content_ids)
-
-
 def of_these(
     conn: sa.Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], values: Sequence[Any]
 ) -> list[sa.RowMapping]:

@@ -13,10 +13,9 @@ from dalsegno.engine.item import storable
 from dalsegno.engine.service import Service
 from dalsegno.model.outcome import Fail, Outcome, Retry, Skip
 from dalsegno.requests.body import DECODE as DECODE_LINKS
-from dalsegno.requests.content import Decode as Made
-from dalsegno.requests.content import keep_decoded, keep_error
 from dalsegno.requests.decoders.model import Decoded, Link
-from dalsegno.requests.schema import contents, episodes, request_contents, seasons, variants
+from dalsegno.requests.links import Made, keep_at_once, keep_decoded, keep_error
+from dalsegno.requests.schema import contents, episodes, request_contents, seasons, tree, variants
 from dalsegno.requests.workflow import DECODE
 from dalsegno.store.schema import UtcTime
 
@@ -32,8 +31,7 @@ _FOUND = (
 )
 _UNDECODED = (
     sa.select(variants.c.id)
-    .join(episodes, episodes.c.id == variants.c.episode_id)
-    .join(seasons, seasons.c.id == episodes.c.season_id)
+    .select_from(tree)
     .where(
         seasons.c.content_id == sa.bindparam("content"),
         variants.c.link != "",
@@ -47,9 +45,7 @@ _ONE = (
         variants, contents.c.source, contents.c.title, seasons.c.number.label("season"),
         episodes.c.number.label("episode"),
     )
-    .join(episodes, episodes.c.id == variants.c.episode_id)
-    .join(seasons, seasons.c.id == episodes.c.season_id)
-    .join(contents, contents.c.id == seasons.c.content_id)
+    .select_from(tree.join(contents, contents.c.id == seasons.c.content_id))
     .where(variants.c.id == sa.bindparam("variant"))
 )  # fmt: skip
 
@@ -82,7 +78,7 @@ class Decode:
         if row["missing_at"] is not None:
             return Skip("it is no longer offered")
         if row["mp4_link"] is not None and not item.forced and not _is_old(row, store.clock.now()):
-            return Skip("another request has decoded it in the meantime")
+            return Skip("it has a link that is still good")
         link = Link(
             url=row["link"],
             **{name: row[name] for name in ("source", "title", "season", "episode")},
@@ -96,9 +92,9 @@ class Decode:
         name, decoded = found
         now = store.clock.now()
         expires = decoded.expires_at or now + timedelta(seconds=self._room.settings.requests_link_ttl_sec)
-        item.record(
-            keep_decoded, Made(number, link.url, storable(decoded.url), storable(decoded.quality), now, expires)
-        )
+        made = Made(number, link.url, storable(decoded.url), storable(decoded.quality), now, expires)
+        if not keep_at_once(store, item, made):
+            item.record(keep_decoded, made)
         return {"decoder": name, "quality": decoded.quality or row["quality"]}
 
     def _try(self, item: Item, link: Link) -> tuple[str, Decoded] | Fail | Retry:

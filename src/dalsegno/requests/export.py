@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
 from dalsegno.errors import NotFound, RequestInvalid
-from dalsegno.requests.schema import content_clock, contents, episodes, seasons, variants
+from dalsegno.requests.content_clock import TICK, of_these
+from dalsegno.requests.records import ContentRecord
+from dalsegno.requests.schema import content_clock, contents, episodes, seasons, tree, variants
 from dalsegno.store.schema import UtcTime
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TICK = timedelta(microseconds=1)
 LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 ENOUGH = 20_000
 """Variants after which a page that is read by cursor ends early: some serials have thousands."""
@@ -88,21 +89,9 @@ class Season(NamedTuple):
     episodes: list[Episode]
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    id: int
-    source: str
-    remote_id: str
-    type: str
-    title: str
-    title_orig: str
-    other_title: str
-    year: int | None
-    kinopoisk_id: str | None
-    imdb_id: str | None
-    shikimori_id: str | None
-    created_at: datetime
-    updated_at: datetime
+class Content(ContentRecord):
+    """A content with what it offers. Made without checks: there are thousands of variants on a page."""
+
     found: int
     """Variants that its source offers, of which `decoded` have a link."""
     decoded: int
@@ -125,7 +114,7 @@ class Ready:
 def ready_after(tx: Tx, after: Place, *, limit: int, every: bool = False) -> Ready:
     """What changed after this place, in that order."""
     rows = tx.rows(_AFTER, {"at": after.at, "id": after.id, "limit": limit + 1})
-    weights = _weights(tx, rows[:limit])
+    weights = weights_of(tx, rows[:limit])
     kept = _light_enough(rows[:limit], weights)
     return _ready(tx, kept, weights, after, more=len(kept) < len(rows), every=every)
 
@@ -138,7 +127,7 @@ def ready_page(tx: Tx, *, page: int, size: int, since: datetime | None = None, e
     rows: list[sa.RowMapping] = []
     if skipped < total:
         rows = tx.rows(_PAGE, {"at": after.at, "id": after.id, "limit": size, "offset": skipped})
-    return _ready(tx, rows, _weights(tx, rows), after, more=skipped + len(rows) < total, every=every, total=total)
+    return _ready(tx, rows, weights_of(tx, rows), after, more=skipped + len(rows) < total, every=every, total=total)
 
 
 def count_ready(tx: Tx, since: datetime | None = None) -> int:
@@ -161,19 +150,22 @@ def _counted(tx: Tx, query: sa.Select[Any], start: dict[str, Any], most: int) ->
 
 def one_content(tx: Tx, content_id: int, *, every: bool = False) -> Content:
     """Ready or not."""
-    rows = tx.rows(_ONE, {"id": content_id})
-    if not rows:
+    found = these_contents(tx, [content_id], every=every)
+    if not found:
         raise NotFound(what="content", id=content_id)
-    return _ready(tx, rows, _weights(tx, rows), START, more=False, every=every).contents[0]
+    return found[0]
+
+
+def these_contents(tx: Tx, ids: Sequence[int], *, every: bool = False) -> list[Content]:
+    """Those of these that there are, in this order, ready or not."""
+    known = {row["id"]: row for row in of_these(tx.conn, _HEAD, contents.c.id, ids)}
+    rows = [known[number] for number in ids if number in known]
+    return _ready(tx, rows, weights_of(tx, rows), START, more=False, every=every).contents
 
 
 # --- the questions --------------------------------------------------------------------------------
 
-_HEAD = sa.select(
-    contents.c.id, contents.c.source, contents.c.remote_id, contents.c.type, contents.c.title, contents.c.title_orig,
-    contents.c.other_title, contents.c.year, contents.c.kinopoisk_id, contents.c.imdb_id, contents.c.shikimori_id,
-    contents.c.created_at, contents.c.updated_at,
-)  # fmt: skip
+_HEAD = sa.select(contents)
 _SHOWN = sa.text("contents.ready")  # as the partial index says it: SQLAlchemy's own words differ on SQLite
 _LATER = sa.tuple_(contents.c.updated_at, contents.c.id) > sa.tuple_(
     sa.bindparam("at", type_=UtcTime()), sa.bindparam("id", type_=sa.BigInteger())
@@ -190,7 +182,6 @@ _NUMBERS = (
     .subquery("numbers")
 )
 _PAGE = _HEAD.join(_NUMBERS, _NUMBERS.c.id == contents.c.id).order_by(*_ORDER)
-_ONE = _HEAD.where(contents.c.id == sa.bindparam("id"))
 _READY = sa.select(content_clock.c.ready).where(content_clock.c.id == 1)
 
 
@@ -203,12 +194,9 @@ _COUNT_AFTER = _up_to(_SHOWN, _LATER)
 _COUNT_BEFORE = _up_to(_SHOWN, sa.not_(_LATER))
 _IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
 _OFFERED = (seasons.c.content_id.in_(_IDS), variants.c.missing_at.is_(None))
-_JOINED = seasons.join(episodes, episodes.c.season_id == seasons.c.id).join(
-    variants, variants.c.episode_id == episodes.c.id
-)
 _WEIGHTS = (
     sa.select(seasons.c.content_id, sa.func.count().label("found"), sa.func.count(variants.c.mp4_link).label("decoded"))
-    .select_from(_JOINED)
+    .select_from(tree)
     .where(*_OFFERED)
     .group_by(seasons.c.content_id)
 )
@@ -218,15 +206,15 @@ _TREE = (
         variants.c.translation_id, variants.c.translation_title, variants.c.translation_type, variants.c.quality,
         variants.c.mp4_link, seasons.c.title.label("season_title"), episodes.c.title.label("episode_title"),
     )
-    .select_from(_JOINED)
+    .select_from(tree)
     .where(*_OFFERED)
     .order_by(seasons.c.content_id, seasons.c.number, episodes.c.number, variants.c.translation_id)
 )  # fmt: skip
 _DECODED = _TREE.where(variants.c.mp4_link.is_not(None))
 
 
-def _weights(tx: Tx, rows: Sequence[sa.RowMapping]) -> dict[int, tuple[int, int]]:
-    """How many variants each has, and how many with a link."""
+def weights_of(tx: Tx, rows: Sequence[sa.RowMapping]) -> dict[int, tuple[int, int]]:
+    """How many variants each of these contents has, and how many with a link; those without any are not in it."""
     if not rows:
         return {}
     found = tx.conn.execute(_WEIGHTS, {"ids": [row["id"] for row in rows]})
@@ -257,7 +245,8 @@ def _ready(
     found = []
     for row in rows:
         offered, decoded = weights.get(row["id"], (0, 0))
-        found.append(Content(**row, found=offered, decoded=decoded, seasons=trees.get(row["id"], [])))
+        tree = trees.get(row["id"], [])
+        found.append(Content.model_construct(**row, found=offered, decoded=decoded, seasons=tree))
     return Ready(found, found[-1].place if found else start, more, total)
 
 

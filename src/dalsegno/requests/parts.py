@@ -15,8 +15,9 @@ from dalsegno.insight.finding import ITEMS, find_items
 from dalsegno.insight.query import parse
 from dalsegno.insight.walk import Page, Walk, begin, page_of, place_of, walk
 from dalsegno.model.records import ItemRecord
+from dalsegno.requests.export import weights_of
 from dalsegno.requests.records import ContentRecord
-from dalsegno.requests.schema import contents, episodes, request_contents, seasons, variants
+from dalsegno.requests.schema import contents, episodes, request_contents, seasons, tree, variants
 from dalsegno.store.store import Tx
 
 MOST_TRANSLATIONS = 200
@@ -87,19 +88,6 @@ def named(title: str, season: int, episode: int) -> str:
 _FOUND = sa.select(contents, request_contents.c.position, request_contents.c.content_id).join(
     contents, contents.c.id == request_contents.c.content_id
 )
-_OFFERED = seasons.join(episodes, episodes.c.season_id == seasons.c.id).join(
-    variants, variants.c.episode_id == episodes.c.id
-)
-_COUNTS = (
-    sa.select(
-        seasons.c.content_id,
-        sa.func.count().label("variants"),
-        sa.func.count(variants.c.mp4_link).label("decoded"),
-    )
-    .select_from(_OFFERED)
-    .where(seasons.c.content_id.in_(sa.bindparam("ids", expanding=True)), variants.c.missing_at.is_(None))
-    .group_by(seasons.c.content_id)
-)
 
 
 def contents_of(tx: Tx, job_id: int, *, cursor: str | None = None, limit: int = 20) -> Page[ContentLine]:
@@ -107,15 +95,9 @@ def contents_of(tx: Tx, job_id: int, *, cursor: str | None = None, limit: int = 
     keys = (request_contents.c.position, request_contents.c.content_id)
     path = Walk(_FOUND, keys, [request_contents.c.job_id == job_id], forward=True)
     found = walk(tx, path, after=place_of(cursor, 2), limit=limit + 1, budget=begin(tx, 1.0))
-    ids = [row["id"] for row in found.rows]
-    counts = {row["content_id"]: row for row in tx.rows(_COUNTS, {"ids": ids})} if ids else {}
-    lines = [_content_line(row, counts.get(row["id"])) for row in found.rows]
+    weights = weights_of(tx, found.rows)
+    lines = [ContentLine(_content(row), row["position"], *weights.get(row["id"], (0, 0))) for row in found.rows]
     return page_of(lines, found, limit, lambda line: (line.position, line.content.id))
-
-
-def _content_line(row: sa.RowMapping, count: sa.RowMapping | None) -> ContentLine:
-    told = (0, 0) if count is None else (count["variants"], count["decoded"])
-    return ContentLine(_content(row), row["position"], *told)
 
 
 def _content(row: sa.RowMapping) -> ContentRecord:
@@ -149,7 +131,7 @@ _TRANSLATIONS = (
         sa.func.min(episodes.c.number).label("first"),
         sa.func.max(episodes.c.number).label("last"),
     )
-    .select_from(_OFFERED)
+    .select_from(tree)
     .where(seasons.c.content_id == sa.bindparam("content"), variants.c.missing_at.is_(None))
     .group_by(seasons.c.number, variants.c.translation_id)
     .order_by(seasons.c.number, variants.c.translation_id)
@@ -165,7 +147,7 @@ _VARIANTS = (
         variants.c.translation_title.label("translation"), variants.c.quality, variants.c.link, variants.c.mp4_link,
         variants.c.expires_at,
     )
-    .select_from(_OFFERED.join(contents, contents.c.id == seasons.c.content_id))
+    .select_from(tree.join(contents, contents.c.id == seasons.c.content_id))
     .where(variants.c.id.in_(sa.bindparam("ids", expanding=True)))
 )  # fmt: skip
 

@@ -134,6 +134,11 @@ variants = sa.Table(
     sa.CheckConstraint("(mp4_link IS NULL) = (decoded_at IS NULL)", name="decoded_has_link"),
 )
 
+# A content's seasons with their episodes and variants.
+tree = seasons.join(episodes, episodes.c.season_id == seasons.c.id).join(
+    variants, variants.c.episode_id == episodes.c.id
+)
+
 request_contents = sa.Table(
     "request_contents",
     metadata,
@@ -155,5 +160,5 @@ content_clock = sa.Table(
 
 __all__ = [
     "STATES", "content_clock", "contents", "episodes", "metadata", "parse_requests", "request_contents",
-    "request_counts", "seasons", "variants",
+    "request_counts", "seasons", "tree", "variants",
 ]  # fmt: skip

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from dalsegno.catalog.passages import passage
+from dalsegno.requests.upstream import Permit
 from dalsegno.sources.model import Source
-
-Permit = Callable[[str], AbstractContextManager[Any, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

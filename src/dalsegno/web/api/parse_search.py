@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from dalsegno.errors import ParseFailed, PayloadTooLarge, RequestInvalid, TooManyRequests
 from dalsegno.requests import ask as asking
 from dalsegno.requests.attended import is_attended
-from dalsegno.requests.export import one_content
+from dalsegno.requests.export import these_contents
 from dalsegno.requests.view import RequestView, one_request
 from dalsegno.store.store import Store, Tx
 from dalsegno.web.answers import json_answers
@@ -109,5 +109,5 @@ def _answer(here: Room, view: RequestView) -> Response:
     headers = {"Location": f"/api/v1/parse/requests/{view.id}"}
     if view.status not in ENDED:
         return answer(ParseRequest.of(view).model_dump(mode="json", by_alias=True), 202, headers)
-    found = here.store.read(lambda tx: [one_content(tx, number, every=True) for number in view.content_ids])
+    found = here.store.read(lambda tx: these_contents(tx, view.content_ids, every=True))
     return answer([content_json(each) for each in found], headers=headers)
