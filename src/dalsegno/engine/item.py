@@ -124,7 +124,7 @@ class Item:
     _counts_bytes = False
     on_phase: Callable[[Item], None] | None = None
     artifacts: Sequence[Artifact] = ()
-    writes: Sequence[Callable[[sa.Connection], None]] = ()
+    writes: Sequence[Callable[[sa.Connection], object]] = ()
     records: Sequence[tuple[Callable[[sa.Connection, list[Any]], None], Any]] = ()
     notes: Sequence[Callable[[sa.Connection], None]] = ()
     farewells: Sequence[Callable[[], None]] = ()
@@ -256,7 +256,7 @@ class Item:
         self.artifacts = [*self.artifacts, Artifact(kind, str(file), size, guessed, digest.hexdigest())]
         return digest.hexdigest()
 
-    def also(self, write: Callable[[sa.Connection], None]) -> None:
+    def also(self, write: Callable[[sa.Connection], object]) -> None:
         """Run `write` in the transaction that settles this item as done, after the lease was checked."""
         self.writes = [*self.writes, write]
 

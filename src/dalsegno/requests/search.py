@@ -14,10 +14,6 @@ from dalsegno.requests.upstream import SearchSource, Wanted, Work
 from dalsegno.requests.workflow import SEARCH
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    import sqlalchemy as sa
-
     from dalsegno.engine.item import Item
     from dalsegno.requests.room import Room
 
@@ -60,7 +56,7 @@ class Search:
         for each in troubles:
             item.log.warning("%s", getattr(each, "error", each))
         now = self._room.store.clock.now()
-        item.also(lambda conn: _keep(conn, item.job_id, found, now, ready=not body.decode_links))
+        item.also(lambda conn: keep(conn, item.job_id, found, now, ready=not body.decode_links))
         works = [work for works in found.values() for work in works]
         return {"contents": len(works), "variants": sum(len(work.offers) for work in works)}
 
@@ -91,9 +87,3 @@ def _worst(troubles: list[Outcome], item: Item, *, some: bool) -> Outcome | None
     if passing is not None and not (some and last):
         return passing
     return troubles[0] if troubles and not some else None
-
-
-def _keep(
-    conn: sa.Connection, job_id: int, found: dict[str, list[Work]], now: datetime, *, ready: bool
-) -> None:  # fmt: skip
-    keep(conn, job_id, found, now, ready=ready)
