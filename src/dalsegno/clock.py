@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -55,3 +58,19 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
         self._elapsed += seconds
+
+
+def local_zone() -> str:
+    """The name of this machine's time zone, for what people write without one; UTC where it has no name."""
+    candidates = [os.environ.get("TZ", "").lstrip(":")]
+    with suppress(OSError):
+        candidates.append(Path("/etc/timezone").read_text().strip())
+    with suppress(OSError):
+        candidates.append(str(Path("/etc/localtime").resolve()).partition("zoneinfo/")[2])
+    for name in candidates:
+        try:
+            if name and name == ZoneInfo(name).key:
+                return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu") else name
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            continue
+    return "UTC"

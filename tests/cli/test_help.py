@@ -48,6 +48,8 @@ def test_the_commands_are_those_that_are_documented() -> None:
         "config diff", "config apply", "config edit", "config hash-password", "config token",
         "bench engine", "bench claim",
         "bench limits", "bench pools",
+        "schedules", "schedule add", "schedule show", "schedule set", "schedule pause", "schedule resume",
+        "schedule run", "schedule remove", "schedule preview",
         "limits", "limit", "breakers", "breaker show", "breaker trip", "breaker probe", "breaker reset", "settings",
     }  # fmt: skip
 

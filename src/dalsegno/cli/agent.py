@@ -18,6 +18,9 @@ def agent(
     desk: Desk,
     services: Modules = None,
     builtin: Annotated[bool, typer.Option(help="Also offer the services that come with the package.")] = True,
+    schedules: Annotated[
+        bool, typer.Option(help="Start what schedules say; their jobs get the settings of this machine.")
+    ] = True,
     level: Annotated[str, typer.Option(help="What to log: debug, info, warn, error.")] = "info",
 ) -> None:
     """Run an engine until SIGINT or SIGTERM. Logs go to stdout as JSON lines.
@@ -49,7 +52,7 @@ def agent(
     log = logging.getLogger("dalsegno.agent")
     with desk.store() as store:
         stopping = Stopping().install()
-        engine = toolbox.engine(store, current).start()
+        engine = toolbox.engine(store, current, schedules=schedules).start()
         log.info("at work on %s: %s", store.url, ", ".join(toolbox.names()))
         while not stopping.wait(3600):
             pass

@@ -13,10 +13,12 @@ from types import ModuleType
 from dalsegno import telemetry
 from dalsegno.archive.keeper import Keeper
 from dalsegno.catalog.find import matching
+from dalsegno.catalog.orders import preparing
 from dalsegno.catalog.services import NAMES as CATALOG
 from dalsegno.catalog.services import catalog_services
 from dalsegno.catalog.templates import TEMPLATES, TITLES, template
 from dalsegno.config.current import Current
+from dalsegno.config.revisions import revision_in_force
 from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.service import Service, Services, services_in
 from dalsegno.engine.submit import load_workflow
@@ -61,7 +63,8 @@ class Toolbox:
             if step.service not in names:
                 raise ServiceUnknown(name=step.service, hint=did_you_mean(step.service, names))
 
-    def engine(self, store: Store, current: Current) -> Engine:
+    def engine(self, store: Store, current: Current, *, schedules: bool = True) -> Engine:
+        """`schedules`: whether it starts what they say."""
         settings = current.settings
         telemetry.start(settings)
         services = [*self.services]
@@ -79,11 +82,14 @@ class Toolbox:
             phase_workers_max={service.name: most for service in services if service.phases and most is not None},
             secrets=current.secrets,
             find=matching,
+            retention=lambda lanes: current.settings.retention(lanes),
+            archive=Keeper(store, lambda: current.settings) if store.shared else None,
+            prepare=preparing(lambda: current.settings, lambda: revision_in_force(store, current), self.workflows)
+            if schedules
+            else None,
         )
         gc.collect()
         gc.freeze()  # what is loaded stays: nothing is gained by looking through it again and again
-            retention=lambda lanes: current.settings.retention(lanes),
-            archive=Keeper(store, lambda: current.settings) if store.shared else None,
         return Engine(store, services, options)
 
 

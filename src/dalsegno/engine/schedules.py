@@ -66,8 +66,7 @@ class Schedule:
 
 def _among(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        hint = did_you_mean(value, known) or f" There are {', '.join(known)}."
-        raise InputInvalid(problem=f'There is no {what} "{value:.60}".{hint}')
+        raise InputInvalid(problem=f'There is no {what} "{value:.60}".{did_you_mean(value, known)}')
 
 
 def add(tx: Tx, schedule: Schedule, by: str) -> int:

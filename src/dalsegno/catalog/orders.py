@@ -1,0 +1,81 @@
+"""What schedules order, made ready: a template with its scope checked and the settings of now, or another workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from dalsegno.catalog.templates import TEMPLATES, TITLES, check, template
+from dalsegno.engine.orders import Order, Prepare, Ready, check_request
+from dalsegno.engine.submit import load_workflow, number_items
+from dalsegno.errors import InputInvalid, WorkflowUnknown
+from dalsegno.model.suggest import did_you_mean
+from dalsegno.model.workflow import Workflow
+from dalsegno.settings import Settings
+from dalsegno.store.store import Store
+
+NONE: Mapping[str, Workflow] = MappingProxyType({})
+
+
+def preparing(
+    settings: Callable[[], Settings], revision: Callable[[], int | None], workflows: Mapping[str, Workflow] = NONE
+) -> Prepare:
+    """For an engine: `settings` are those of now, `revision` that of their file, `workflows` those of modules."""
+
+    def prepare(order: Order) -> Ready:
+        return ready(order, settings(), revision(), workflows)
+
+    return prepare
+
+
+def ready(
+    order: Order, settings: Settings, revision: int | None = None, workflows: Mapping[str, Workflow] = NONE
+) -> Ready:
+    """The order as it can be submitted, or an error that says what it cannot mean."""
+    check_request(order.request)
+    asked = dict(order.request)
+    sources = asked.pop("download_sources", None) or []
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+        raise InputInvalid(problem="download_sources is a list of names.")
+    snapshot = settings.snapshot()
+    if is_template(order.workflow):
+        if extra := sorted({"items", "params"} & {key for key, value in asked.items() if value}):
+            raise InputInvalid(problem=f"A template lists its items by itself: it takes a scope, and no {extra[0]}.")
+        scope = check(settings, asked.get("scope"), sources)
+        options: dict[str, Any] = {**(asked.get("options") or {}), **({"download_sources": sources} if sources else {})}
+        return Ready(
+            template(order.workflow), scope=scope.model_dump(), options=options or None, snapshot=snapshot,
+            revision=revision,
+        )  # fmt: skip
+    if sources:
+        raise InputInvalid(problem="Only templates have download sources.")
+    return Ready(
+        workflows.get(order.workflow, order.workflow), asked.get("items"), asked.get("params"), asked.get("scope"),
+        asked.get("options"), snapshot, revision,
+    )  # fmt: skip
+
+
+def is_template(name: str) -> bool:
+    return name in TEMPLATES or name in TITLES.values()
+
+
+def check_order(
+    store: Store, order: Order, settings: Settings, workflows: Mapping[str, Workflow] = NONE, *, not_these: str = ""
+) -> Order:
+    """The order with the template's own id, if it could be submitted now; `not_these` has another way to be asked."""
+    if order.workflow == not_these:
+        raise InputInvalid(problem=f'Jobs of "{not_these}" answer requests: they are asked for, not scheduled.')
+    found = ready(order, settings, None, workflows)
+    if isinstance(found.workflow, Workflow):
+        workflow = found.workflow
+    else:
+        name = found.workflow
+        try:
+            workflow = store.read(lambda tx: load_workflow(tx, name))[1]
+        except WorkflowUnknown as error:
+            hint = error.details["hint"] or did_you_mean(name, (*TEMPLATES, *TITLES.values(), *workflows))
+            raise WorkflowUnknown(name=name, hint=hint) from None
+    for specs in found.items.values() if isinstance(found.items, Mapping) else [found.items or ()]:
+        list(number_items(specs))
+    return Order(workflow.name, order.request)
