@@ -24,8 +24,9 @@ from dalsegno.cli import (
     listings,
     password,
     pauses,
-    run,
     retention,
+    run,
+    schedules,
     serve,
     streams,
     submit,
@@ -73,22 +74,24 @@ for group in (
     explain,
     pauses,
     commands,
+    schedules,
     flow,
     streams,
     doctor,
+    retention,
     database,
     backup,
     check,
-    retention,
 ):
     app.add_typer(group.app)
+app.add_typer(schedules.schedule_app, name="schedule")
 app.add_typer(flow.breaker_app, name="breaker")
+app.add_typer(retention.archive_app, name="archive")
 app.add_typer(workflows.app, name="workflow")
 config.app.add_typer(password.app)
 app.add_typer(config.app, name="config")
 app.add_typer(bench_app, name="bench")
 
-app.add_typer(retention.archive_app, name="archive")
 
 def main() -> None:
     """Run the command line and exit with a code that means something."""
