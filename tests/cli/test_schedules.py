@@ -89,14 +89,16 @@ def test_a_preview_stores_nothing(store: Store) -> None:
     assert "Mon" in say("schedule", "preview", "0 9 * * MON", "--time-zone", "Asia/Shanghai").out
 
 
-def test_a_run_that_was_asked_for_is_taken_up_by_an_agent(store: Store, process: Callable[..., Process]) -> None:
+def test_a_run_that_was_asked_for_is_taken_up_by_an_agent(
+    store: Store, here: str, process: Callable[..., Process]
+) -> None:
     added("echo", "echoes", "--cron", "@yearly", *STUDIO)
     asked = say("schedule", "run", "echo")
     assert "will run as soon as" in asked.out
     assert "No engine is at work" in asked.err
     assert "waiting" in say("schedule", "echo").out
-    process("agent", *STUDIO, "--database", store.url)
-    wait_until(lambda: every(store, sa.select(jobs)), "the job")
+    process("agent", *STUDIO, "--database", here)
+    wait_until(lambda: every(store, sa.select(jobs)), "the job", timeout=120)
     (job,) = every(store, sa.select(jobs))
     assert job["requested_by"] == f"{getpass.getuser()} via schedule echo"
     assert "started" in say("schedule", "echo").out
