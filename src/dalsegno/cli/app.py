@@ -26,6 +26,7 @@ from dalsegno.cli import (
     pauses,
     retention,
     run,
+    schedule_orders,
     schedules,
     serve,
     streams,
@@ -84,7 +85,7 @@ for group in (
     check,
 ):
     app.add_typer(group.app)
-app.add_typer(schedules.schedule_app, name="schedule")
+app.add_typer(schedule_orders.schedule_app, name="schedule")
 app.add_typer(flow.breaker_app, name="breaker")
 app.add_typer(retention.archive_app, name="archive")
 app.add_typer(workflows.app, name="workflow")
