@@ -115,6 +115,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
     ("workflow", "GET", "/api/workflows/{name}", {"name": "full"}, {}, None),
     ("artifacts", "GET", "/api/artifacts", {}, {"job": 1}, None),
     ("system", "GET", "/api/system", {}, {}, None),
+    ("system_health", "GET", "/api/system/health", {}, {}, None),
     ("env_file", "GET", "/api/config/env", {}, {}, None),
     (
         "check_env_file",

@@ -223,11 +223,12 @@ def server_store(postgres_url: str, stores: Callable[..., Store]) -> Store:
     ],
 )
 def test_whoever_holds_a_transaction_is_named_until_it_ends(
-    server_store: Store, postgres_url: str, statements: tuple[str, ...], keeps: bool
+    server_store: Store, postgres_url: str, statements: tuple[str, ...], keeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with held(postgres_url, *statements) as session:
         assert "transaction_held" not in codes(server_store, holders.look), "not before it is long"
-        told = codes(server_store, holders.look, long=0.0)["transaction_held"]
+        monkeypatch.setattr(holders, "LONG", 0.0)
+        told = codes(server_store, holders.look)["transaction_held"]
         assert told.severity == "warning"
         assert told.data["pid"] == session.info.backend_pid
         assert told.data["application"] == "a report"
@@ -235,10 +236,11 @@ def test_whoever_holds_a_transaction_is_named_until_it_ends(
         assert told.data["query"] == statements[-1]
         assert f"pg_terminate_backend({session.info.backend_pid})" in told.fix
         assert told.since is not None
-        assert codes(server_store, holders.look, long=0.0, too_long=0.0)["transaction_held"].severity == "error"
+        monkeypatch.setattr(holders, "TOO_LONG", 0.0)
+        assert codes(server_store, holders.look)["transaction_held"].severity == "error"
         (holder,) = server_store.read(holders.read_holders)
         assert (holder.age is not None) == keeps
-    assert codes(server_store, holders.look, long=0.0) == {}
+    assert codes(server_store, holders.look) == {}
 
 
 def test_a_replication_slot_that_nobody_reads_is_named(postgres: Postgres, server_store: Store) -> None:

@@ -75,11 +75,11 @@ def _doing(row: dict[str, Any]) -> str | None:
     return ": ".join(part for part in (row["state"], row["query"]) if part) or None
 
 
-def look(tx: Tx, long: float = LONG, too_long: float = TOO_LONG) -> list[Finding]:
-    return list(judged(read_holders(tx), long, too_long))
+def look(tx: Tx) -> list[Finding]:
+    return list(judged(read_holders(tx), LONG, TOO_LONG))
 
 
-def judged(holders: Iterable[Holder], long: float = LONG, too_long: float = TOO_LONG) -> Iterable[Finding]:
+def judged(holders: Iterable[Holder], long: float, too_long: float) -> Iterable[Finding]:
     for each in holders:
         if each.what == "replication slot":
             if each.state != "active" or (each.age or 0) > SLOT_AGE:

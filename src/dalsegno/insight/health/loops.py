@@ -16,8 +16,8 @@ from dalsegno.store.schema import jobs
 from dalsegno.store.store import Tx
 from dalsegno.version import VERSION
 
-PATIENT = frozenset({"planner"})
-"""Loops that run a service's own code: listing a million items may take its time."""
+PATIENT = frozenset({"planner", "pruner"})
+"""Loops whose rounds may take their time: a service lists a million items, a month of events is put away."""
 VITAL = frozenset({"claimer", "settler", "scheduler", "commander"})
 """Without one of these a process does no work."""
 FAILURES = 5

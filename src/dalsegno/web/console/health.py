@@ -40,6 +40,10 @@ def fix(words: Words, finding: Finding) -> str:
     return "" if finding.severity == "ok" else _told(words, KINDS[finding.code].fix, finding.data)
 
 
+def group(words: Words, finding: Finding) -> str:
+    return words.text(GROUPS[finding.group])
+
+
 def alarm(words: Words, code: str, data: Mapping[str, Any]) -> tuple[str, str]:
     """What was seen and what mends it, where there is no room for more than text."""
     kind = KINDS[code]
@@ -70,7 +74,7 @@ def telling(words: Words) -> dict[str, Callable[..., Any]]:
     return {
         "says": lambda finding: says(words, finding),
         "fix": lambda finding: fix(words, finding),
-        "group": lambda finding: words.text(GROUPS[finding.group]),
+        "group": lambda finding: group(words, finding),
         "severity": lambda finding: words.text(SEVERITIES[finding.severity]),
         "shape": lambda finding: SHAPES[finding.severity],
     }
