@@ -68,6 +68,19 @@ browser() {
         say "It could not be installed; the browser tests will be skipped"
 }
 
+# What stands between the engine and PostgreSQL in many places. Without it its tests are skipped.
+bouncer() {
+    command -v pgbouncer >/dev/null 2>&1 || [ -x /usr/sbin/pgbouncer ] && return
+    may_install || return 0
+    say "Installing Debian's pgbouncer for its tests"
+    as_root apt-get update -qq >"$log" 2>&1 || true
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends pgbouncer >>"$log" 2>&1 ||
+        say "It could not be installed; the tests through PgBouncer will be skipped"
+    # Only its program is wanted, not a service that starts with the machine.
+    as_root sh -c 'command -v service && service pgbouncer stop' >>"$log" 2>&1 || true
+}
+
 # Runs quietly, and shows everything if it fails.
 quietly() {
     "$@" >"$log" 2>&1 || { cat "$log" >&2; fail "the installation failed; its output is above"; }
@@ -86,7 +99,7 @@ say "Installing dalsegno${extras:+ with $extras}"
 quietly "$venv/bin/python" -m pip install --quiet -c constraints.txt -e ".${extras:+[$extras]}"
 
 case ",$extras," in
-    *,test,*) browser ;;
+    *,test,*) browser; bouncer ;;
 esac
 
 rm -f "$log"

@@ -337,6 +337,7 @@ SHUT: list[Gate] = [
     closed("empty", "x", "x"),
     closed("work", "x", "x"),
     closed("finished", "x", "x", status="succeeded"),
+    closed("database", "x", "x", reason="database_full"),
 ]
 
 

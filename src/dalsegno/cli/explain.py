@@ -34,10 +34,10 @@ def explain(
 
     dalsegno explain service download
     """
-    from dalsegno.insight.explain import explain as explained
+    from dalsegno.insight.explain import explain_anyway
 
     with desk.store() as store:
-        found = store.read(lambda tx: explained(tx, what, target))
+        found = explain_anyway(store, what, target)
     desk.answer(found, lambda console: _show(console, found))
 
 

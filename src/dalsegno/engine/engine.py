@@ -262,6 +262,10 @@ class Engine:
                     self._planner.wake()
                 case "work":
                     self._claimer.told()
+                case "back":  # an outage is over: nobody sleeps on until its next try
+                    self._claimer.told()
+                    for loop in self._loops():
+                        loop.wake()
                 case _ if topic.startswith("lane:"):
                     self._scheduler.told(topic[5:])
                 case _ if topic.startswith("work:") and topic[5:] in self.services:

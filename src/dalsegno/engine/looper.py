@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from abc import ABC, abstractmethod
 
 from dalsegno.errors import DalSegnoError
+from dalsegno.store.outage import OUTAGES
 
 logger = logging.getLogger("dalsegno.engine")
 
@@ -72,19 +74,20 @@ class Looper(ABC):
         try:
             wait = self.tick()
         except DalSegnoError as error:
-            # Said once per outage, not once per try.
-            if self.failures == 0:
+            # Said once, not once per try; of an outage the store tells for all loops.
+            if self.failures == 0 and not isinstance(error, OUTAGES):
                 logger.warning("%s waits: %s", self.name, error)
             return self._back_off(error)
         except Exception as error:
             logger.exception("%s failed; it tries again", self.name)
             return self._back_off(error)
         if self.failures:
-            logger.info("%s goes on after %d failed tries", self.name, self.failures)
+            logger.debug("%s goes on after %d failed tries", self.name, self.failures)
             self.failures, self.error = 0, ""
         return self.interval if wait is None else wait
 
     def _back_off(self, error: Exception) -> float:
         self.failures += 1
         self.error = f"{type(error).__name__}: {error}"[:300]
-        return float(min(LONGEST_WAIT, 0.05 * 2 ** min(self.failures, 10)))
+        longest: float = min(LONGEST_WAIT, 0.05 * 2 ** min(self.failures, 10))
+        return random.uniform(0.5, 1.0) * longest  # or all loops of all processes would come back at one moment

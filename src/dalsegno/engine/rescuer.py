@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dalsegno.engine")
 
 BATCH = 500
+GRACE = 15.0
+"""Seconds after an outage in which nobody is declared dead for being late: all hearts had stopped, and what a process
+has in hand counts once it has beaten again."""
 
 
 def _gone(pid: int) -> bool:
@@ -63,7 +67,9 @@ def rescue_all(store: Store, own: int, *, alone: bool = False) -> int:
 
     `alone`: no other process can be alive (SQLite lets one engine in), so there is nothing to wait for.
     """
-    dead = store.read(lambda tx: _dead(tx, own, alone))
+    ended = store.outages.ended
+    lately = ended is not None and time.monotonic() - ended < GRACE
+    dead = store.read(lambda tx: _dead(tx, own, alone, lately))
     for process_id in dead:
         rescue(store, process_id)
     if store.read(limits.has_dead):
@@ -78,17 +84,18 @@ def _give_back_permits(tx: Tx) -> None:
         tx.announce(topic)
 
 
-def _dead(tx: Tx, own: int, alone: bool) -> list[int]:
+def _dead(tx: Tx, own: int, alone: bool, lately: bool) -> list[int]:
     now = tx.hot.database_now(tx)
     host = this_host()
     rows = tx.rows(sa.select(processes).order_by(processes.c.id))
+    late = {row["id"] for row in rows if row["lease_until"] < now and not lately}
     # A process that was declared dead may have claimed once more before it learned of it.
     known = [row["id"] for row in rows]
     orphaned = tx.conn.execute(sa.select(leases.c.process_id).where(leases.c.process_id.not_in(known)).distinct())
     return [
         row["id"]
         for row in rows
-        if row["id"] != own and (alone or row["lease_until"] < now or (row["host"] == host and _gone(row["pid"])))
+        if row["id"] != own and (alone or row["id"] in late or (row["host"] == host and _gone(row["pid"])))
     ] + [process_id for process_id in orphaned.scalars() if process_id != own]
 
 

@@ -77,6 +77,8 @@ class Settler(Looper):
         self._ended: deque[Ended] = deque()
         self._in_hand: dict[int, Item] = {}
         self._quiet: set[int] = set()
+        self._unsure: set[int] = set()
+        """Items whose settle may have been written although it failed."""
         self._pausing: list[tuple[int, str, str]] = []
         self._moved_jobs: set[int] = set()
         self._last_progress = 0.0
@@ -185,7 +187,9 @@ class Settler(Looper):
                 self._settle(group)
         except BaseException:
             # What is settled is refused the second time; what is not must not be lost.
-            self._ended.extendleft(reversed([pair for pair in batch if not pair[0].settled]))
+            left = [pair for pair in batch if not pair[0].settled]
+            self._unsure.update(item.id for item, _ in left)
+            self._ended.extendleft(reversed(left))
             raise
 
     def _settle(self, group: Sequence[Ended]) -> None:
@@ -221,8 +225,12 @@ class Settler(Looper):
             self._moved_jobs.add(item.claimed.job_id)
             if self._in_hand.get(item.claimed.id) is item:
                 del self._in_hand[item.claimed.id]
+            unsure = item.id in self._unsure
+            self._unsure.discard(item.id)
             if item.claimed.id not in accepted:
-                if not item.lost:
+                if unsure:  # it was written, and only the answer got lost: whether its job ran dry is unknown
+                    self._quiet.add(item.job_id)
+                elif not item.lost:
                     logger.warning("%r had lost its lease; its outcome was dropped", item)
             elif isinstance(outcome, PauseJob):
                 self._pausing.append((item.job_id, outcome.reason, outcome.code))

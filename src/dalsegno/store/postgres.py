@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import select
 import threading
@@ -21,13 +22,18 @@ from dalsegno.errors import DalSegnoError, DatabaseFull, DatabaseReadOnly, Datab
 from dalsegno.store.asked import for_postgres
 from dalsegno.store.hot import Raced
 from dalsegno.store.hot_postgres import PostgresHot
+from dalsegno.store.line import ADMITTED, HABITS, Line, NotAdmitted, is_pooled
 from dalsegno.store.postgres_sql import ONLY_BY_INDEX
 from dalsegno.store.store import Store, Tx
 
 T = TypeVar("T")
 
+logger = logging.getLogger("dalsegno.store")
+
 TRIES = 8
 POOL, OVERFLOW = 6, 14
+OWN_FAULT = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
+"""Errors of one transaction, not of the server."""
 DEBOUNCE = 0.05
 """Seconds between two NOTIFYs: a NOTIFY per commit would serialise all commits of the server."""
 
@@ -43,7 +49,7 @@ class PostgresStore(Store):
         self.url = url.render_as_string(hide_password=True)
         self._channel = channel + "wake"
         self.hot = PostgresHot(self._channel)
-        self._listen_dsn = (listen_url or url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._listen_url, self._listens_apart = listen_url or url, listen_url is not None
         self._outbox: set[str] = set()
         self._outbox_ready = threading.Condition()
         self._closed = False
@@ -54,14 +60,17 @@ class PostgresStore(Store):
             isolation_level="AUTOCOMMIT",  # BEGIN and COMMIT are ours: hot transactions say more in them
             pool_size=POOL,
             max_overflow=OVERFLOW,
-            # No prepared statements: PgBouncer in transaction mode has none, and a batch is planned once anyway.
-            connect_args={"prepare_threshold": None, "application_name": "dalsegno"},
+            pool_timeout=ADMITTED,
+            connect_args=_habits(url),
+        )
+        sa.event.listen(
+            self._engine, "do_connect", lambda _dialect, _record, words, named: Line.connect(*words, **named)
         )
 
     def write(self, name: str, work: Callable[[Tx], T]) -> T:
         for attempt in range(1, TRIES + 1):
             try:
-                with self._connected(ONLY_BY_INDEX) as (conn, _):
+                with self._connected(ONLY_BY_INDEX, name=name) as (conn, _):
                     result, topics = self._transact(conn, name, work, attempt)
             except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, Raced) as error:
                 if attempt == TRIES:
@@ -69,6 +78,7 @@ class PostgresStore(Store):
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))
             else:
                 break
+        self._worked(name)
         if topics:
             self.announce(topics)
             self._tell_others(topics)
@@ -78,16 +88,20 @@ class PostgresStore(Store):
         with self._connected("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as (conn, _):
             raw: Any = conn.connection.driver_connection
             try:
-                return work(Tx(conn, self.hot, self.clock.now()))
+                result = work(Tx(conn, self.hot, self.clock.now()))
             finally:
                 with contextlib.suppress(psycopg.Error):
                     raw.execute("ROLLBACK")
+        self._worked(wrote=False)
+        return result
 
     def glance(self, statement: sa.Select[Any], params: dict[str, Any]) -> list[dict[str, Any]]:
         """One round trip instead of three."""
         asked = for_postgres(statement)
         with self._connected(asked.text, asked.given | params) as (_, answer):
-            return asked.read(answer.fetchall())
+            rows = answer.fetchall()
+        self._worked(wrote=False)
+        return asked.read(rows)
 
     def close(self) -> None:
         with self._outbox_ready:
@@ -119,22 +133,30 @@ class PostgresStore(Store):
 
     def _checkout(self, first: str, params: dict[str, Any] | None = None) -> tuple[sa.Connection, psycopg.Cursor[Any]]:
         """A connection, and what it answered to `first`. One that died in the pool is no error of the caller's."""
-        for _ in range(POOL + OVERFLOW):
+        for _ in range(POOL + OVERFLOW + 1):
             conn = self._engine.connect()
             raw: Any = conn.connection.driver_connection
             try:
-                return conn, raw.execute(first, params)
-            except psycopg.OperationalError:
+                raw.patience = ADMITTED
+                answer = raw.execute(first, params)
+            except psycopg.OperationalError as error:
+                fresh = "used" not in conn.info
                 conn.invalidate()
                 conn.close()
+                if fresh or isinstance(error, NotAdmitted):
+                    raise
             except BaseException:
                 conn.close()
                 raise
+            else:
+                raw.patience = None
+                conn.info["used"] = True
+                return conn, answer
         raise DatabaseUnavailable(problem="it ends every connection at once")
 
     @contextlib.contextmanager
     def _connected(
-        self, first: str, params: dict[str, Any] | None = None
+        self, first: str, params: dict[str, Any] | None = None, *, name: str = ""
     ) -> Iterator[tuple[sa.Connection, psycopg.Cursor[Any]]]:
         try:
             conn, answer = self._checkout(first, params)
@@ -150,6 +172,8 @@ class PostgresStore(Store):
             original = getattr(error, "orig", None) or error
             known = _translate(original)
             if known is not None:
+                if not isinstance(original, OWN_FAULT) and (name or isinstance(known, DatabaseUnavailable)):
+                    self.outages.failed(known, name)
                 raise known from error
             raise original from error
 
@@ -175,19 +199,29 @@ class PostgresStore(Store):
                     raw: Any = conn.connection.driver_connection
                     message = " ".join([self._token, *sorted(topics)])[:7000]
                     raw.execute("SELECT pg_notify(%s, %s)", (self._channel, message))
+                    if self._closed:  # on a slow machine it comes too late for the pool, which is closed
+                        conn.invalidate()
             if closed:
                 return
             time.sleep(DEBOUNCE)
 
     def watch(self, stop: threading.Event) -> None:
+        dsn = self._listen_url.set(drivername="postgresql").render_as_string(hide_password=False)
+        habits = {**_habits(self._listen_url), "application_name": "dalsegno listen"}
         while not stop.is_set():
             try:
-                with psycopg.connect(self._listen_dsn, autocommit=True, application_name="dalsegno listen") as conn:
+                with psycopg.connect(dsn, autocommit=True, **habits) as conn:
+                    if not self._listens_apart and is_pooled(conn):
+                        break
                     conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
                     self.announce({"jobs", "commands", "closed", "work"})  # whatever was said while nobody listened
                     self._listen(conn, stop)
             except psycopg.Error:
-                stop.wait(1.0)
+                stop.wait(random.uniform(0.5, 1.5))
+        if not stop.is_set():
+            logger.info("DATABASE_URL leads to a pooler, where nobody hears NOTIFY: new work is found by looking for it"
+                        " every %g s. LISTEN_DATABASE_URL is for the direct way.", self.poll_seconds)  # fmt: skip
+            stop.wait()
 
     def _listen(self, conn: psycopg.Connection[Any], stop: threading.Event) -> None:
         while not stop.is_set():
@@ -201,6 +235,11 @@ class PostgresStore(Store):
                     topics.update(told)
             if topics:
                 self.announce(topics)
+
+
+def _habits(url: sa.URL) -> dict[str, Any]:
+    """Ours, but for what the URL says."""
+    return {name: value for name, value in HABITS.items() if name not in url.query}
 
 
 def _translate(error: BaseException) -> DalSegnoError | None:

@@ -143,9 +143,11 @@ class SqliteStore(Store):
                     conn = conn or self._write_engine.connect()
                     topics = self._commit(conn, group)
                 except BaseException as error:
-                    for _, _, answer in group:
+                    known = translate(error, self.path) or error
+                    for name, _, answer in group:
+                        self.outages.failed(known, name)
                         if not answer.done():
-                            answer.set_exception(translate(error, self.path) or error)
+                            answer.set_exception(known)
                     if conn is not None:
                         with contextlib.suppress(Exception):
                             conn.invalidate()
@@ -195,15 +197,19 @@ class SqliteStore(Store):
                     raise
                 raw.execute("ROLLBACK TO one")
                 raw.execute("RELEASE one")
-                answer.set_exception(translate(error, self.path) or error)
+                known = translate(error, self.path) or error
+                self.outages.failed(known, name)
+                answer.set_exception(known)
                 continue
             raw.execute("RELEASE one")
             faults.point(f"{name}.commit.before")
             done.append((answer, result))
             topics |= tx.announced
         raw.execute("COMMIT")
-        for name, _, _ in group:
+        for name, _, answer in group:
             faults.point(f"{name}.commit.after")
+            if not answer.done():
+                self._worked(name)
         for answer, result in done:
             answer.set_result(result)
         return topics

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from dalsegno.clock import Clock, SystemClock
+from dalsegno.store.outage import Outage, Outages
 
 if TYPE_CHECKING:
     from dalsegno.store.hot import Hot
@@ -67,6 +68,7 @@ class Store(ABC):
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
+        self.outages = Outages(self.clock)
         self._listeners: list[Callable[[set[str]], None]] = []
         self._listeners_lock = threading.Lock()
 
@@ -97,6 +99,18 @@ class Store(ABC):
     @abstractmethod
     def shared(self) -> bool:
         """Whether several engines may work on it at once."""
+
+    # --- outages ------------------------------------------------------------------------------
+
+    @property
+    def outage(self) -> Outage | None:
+        """What keeps the database from doing what it is asked, as this process has met it."""
+        return self.outages.now
+
+    def _worked(self, name: str = "", *, wrote: bool = True) -> None:
+        """A transaction got through. Whoever waits for the end of an outage is told of it."""
+        if self.outages.now is not None and self.outages.worked(name, wrote=wrote):
+            self.announce({"back"})
 
     # --- announcements ----------------------------------------------------------------------
 

@@ -57,6 +57,9 @@ def readyz(here: Here, request: Request) -> Readiness:
         database = error.code  # anybody may ask this: no address, no name
         reasons.append(f"The database does not answer ({error.code}).")
     else:
+        if here.store.outage is not None:  # it can be read, and that is all
+            database = here.store.outage.code
+            reasons.append(f"The database cannot be written ({database}): everything waits until it can.")
         known = known_revisions()[-1]
         if found != known:
             reasons.append(f"The database's schema is at {found or 'nothing'}, this console knows {known}.")

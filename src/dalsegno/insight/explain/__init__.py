@@ -10,6 +10,7 @@ programs and translators.
 | `gate` | what a gate and an explanation are; every gate there is |
 | `jobs`, `stages`, `items`, `services`, `nodes` | the gates before each |
 | `holds`, `flow` | the gates that several of them share: holds; limits and breakers |
+| `outage` | the gate before all others: the database itself |
 | `facts` | every read of the database, all in one snapshot |
 | `words` | how moments, numbers and lists are said |
 """
@@ -25,6 +26,7 @@ from dalsegno.insight.explain.asked import (
     subject_of,
 )
 from dalsegno.insight.explain.gate import GATES, Explanation, Gate, times_of
+from dalsegno.insight.explain.outage import explain_anyway, with_outage
 from dalsegno.insight.explain.words import when
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Explanation",
     "Gate",
     "explain",
+    "explain_anyway",
     "explain_item",
     "explain_job",
     "explain_node",
@@ -41,4 +44,5 @@ __all__ = [
     "subject_of",
     "times_of",
     "when",
+    "with_outage",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from dalsegno.insight.explain.words import when
 
 GATES = {
+    "database": "The database is away, full or read-only, as the process that answers has met it.",
     "finished": "It has ended: done, failed, skipped or canceled.",
     "cancel": "Its job is being canceled.",
     "all_held": "Everything is held.",

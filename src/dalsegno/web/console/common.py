@@ -6,7 +6,8 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dalsegno.engine.holds import EVERYTHING, UNSAID, hold, release
-from dalsegno.insight.explain import explain, subject_of
+from dalsegno.insight.explain import explain_anyway, subject_of
+from dalsegno.insight.explain.outage import UNKNOWN
 from dalsegno.web.console.acting import Form, acted, field, local
 from dalsegno.web.console.frame import THEMES, render, words_of
 from dalsegno.web.console.gates import gating
@@ -57,8 +58,8 @@ def resume_everything(request: Request, here: Here, who: Who, form: Form) -> Res
 
 @router.get("/explain/{what}/{target:path}")
 def explanation(request: Request, here: Here, what: str, target: str) -> HTMLResponse:
-    found = here.store.read(lambda tx: explain(tx, what, target))
+    found = explain_anyway(here.store, what, target)
     language = language_of(request, here.settings)
-    about = here.store.read(lambda tx: subject_of(tx, found))
+    about = {} if found.status == UNKNOWN else here.store.read(lambda tx: subject_of(tx, found))
     gates = gating(words_of(request, here), language, **about)
     return render(request, here, "explain.html", page="", found=found, gates=gates)

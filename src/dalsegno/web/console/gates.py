@@ -12,6 +12,7 @@ from dalsegno.web.console.meanings import reason, refusal
 from dalsegno.web.console.words import Words, number
 
 OPEN = {
+    "database": N_("The database does what it is asked."),
     "finished": N_("It is not finished."),
     "cancel": N_("Its job is not being canceled."),
     "all_held": N_("Not everything is held."),
@@ -39,6 +40,7 @@ OPEN = {
     "work": N_("There is something to do."),
 }
 SHUT = {
+    "database": N_("the database is away, full or read-only"),
     "cancel": N_("its job is being canceled"),
     "all_held": N_("everything is held"),
     "lane_held": N_("lane %(lane)s is held"),
@@ -55,6 +57,7 @@ SHUT = {
     "work": N_("nothing is ready for it"),
 }
 TITLES = {
+    "database": N_("Database"),
     "finished": N_("End"),
     "cancel": N_("Cancel"),
     "all_held": N_("Hold on everything"),
@@ -83,6 +86,9 @@ TITLES = {
 }
 LATER = N_("itself, after a while")
 OPENS = {
+    ("database", "database_unavailable"): N_("the database, when it answers again"),
+    ("database", "database_full"): N_("space on the disk that holds the database"),
+    ("database", "database_read_only"): N_("a database that may be written"),
     ("finished", None): N_("a retry, or a new job"),
     ("cancel", None): N_("nothing: a canceled job does not come back"),
     ("all_held", None): N_("a resume of everything"),

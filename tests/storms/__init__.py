@@ -1,0 +1,1 @@
+"""What the engine does when its database does not."""
