@@ -42,6 +42,11 @@ DRY = 0.25
 mostly another one."""
 
 
+GLANCE = 0.25
+"""Seconds for which the stages that came first a moment ago are taken to come first still, unless told otherwise: as
+long as what is claimed ahead lasts. A look at all of them takes the longer, the older a transaction somebody holds."""
+
+
 class Claimer(Looper):
     name = "claimer"
 
@@ -60,6 +65,7 @@ class Claimer(Looper):
         self._looked_at = 0.0
         self._uncertain = False
         self._dry: dict[str, float] = {}
+        self._known: dict[str, tuple[float, list[int]]] = {}
         self._tellings = 0
         self._clock = store.clock
         self.draining = False
@@ -95,8 +101,10 @@ class Claimer(Looper):
         self._tellings += 1
         if service is None:
             self._dry.clear()
+            self._known.clear()
         else:
             self._dry.pop(service, None)
+            self._known.pop(service, None)
         self.wake()
 
     def _claim(self, pool: Pool) -> bool:
@@ -106,17 +114,24 @@ class Claimer(Looper):
             return False
         process_id = self._process_id()
         began, tellings = self._clock.monotonic(), self._tellings
+        looked, known = self._known.pop(pool.service.name, (0.0, []))
+        if time.monotonic() - looked > GLANCE:
+            looked, known = time.monotonic(), []
         try:
-            claimed, infos = self._store.write("claim", lambda tx: self._take(tx, pool, want))
+            claimed, infos = self._store.write("claim", lambda tx: self._take(tx, pool, want, known))
         except Exception:
             self._uncertain = True  # the commit may have happened: find out before claiming again
             raise
+        if not claimed and known:
+            return True  # those have no more: look at all
         if not claimed:
             if not pool.guarded:
                 self._dry[pool.service.name] = time.monotonic() + DRY
                 if self._tellings != tellings:  # what we were told of came after our look
                     self._dry.pop(pool.service.name, None)
             return False
+        if len(claimed) == want and self._tellings == tellings:
+            self._known[pool.service.name] = looked, known or list(dict.fromkeys(row.stage_id for row in claimed))
         METERS.claim(pool.service.name, len(claimed), self._clock.monotonic() - began)
         self._infos |= infos
         work = [self._item(row) for row in claimed]
@@ -124,9 +139,9 @@ class Claimer(Looper):
         if process_id != self._process_id():
             return True  # declared dead in between: these leases are no longer ours
         pool.feed(work)
-        return len(claimed) == want and pool.appetite() > 0
+        return (len(claimed) == want or bool(known)) and pool.appetite() > 0
 
-    def _take(self, tx: Tx, pool: Pool, want: int) -> tuple[list[Claimed], dict[int, StageInfo]]:
+    def _take(self, tx: Tx, pool: Pool, want: int, known: list[int]) -> tuple[list[Claimed], dict[int, StageInfo]]:
         still = held(tx)
         if still.everything or pool.service.name in still.services:
             return [], {}
@@ -142,7 +157,8 @@ class Claimer(Looper):
                 self._patience = min(self._patience, early if early > 0 else max(0.005, gate.delay))
         if want <= 0:
             return [], {}
-        claimed = tx.hot.claim(tx, pool.service.name, self._process_id(), want, still.lanes)
+        known = [] if still.lanes else known
+        claimed = tx.hot.claim(tx, pool.service.name, self._process_id(), want, still.lanes, known)
         missing = {item.stage_id for item in claimed} - self._infos.keys()
         return claimed, _stage_infos(tx, missing) if missing else {}
 

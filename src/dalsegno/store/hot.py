@@ -113,9 +113,18 @@ class Delta:
 class Hot(ABC):
     @abstractmethod
     def claim(
-        self, tx: Tx, service: str, process_id: int, want: int, held_lanes: Collection[str] = ()
+        self,
+        tx: Tx,
+        service: str,
+        process_id: int,
+        want: int,
+        held_lanes: Collection[str] = (),
+        known: Sequence[int] = (),
     ) -> list[Claimed]:
-        """Lease up to `want` items of `service`, in the global order: priority, job, item."""
+        """Lease up to `want` items of `service`, in the global order: priority, job, item.
+
+        `known`: stages, in that order, that came first a moment ago. No others are looked for.
+        """
 
     @abstractmethod
     def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str]]) -> set[int]:

@@ -22,6 +22,7 @@ from dalsegno.store.postgres_sql import (
     FINISH_PLAIN,
     INSERT_EVENTS,
     INSERT_MISSING,
+    KNOWN_STAGES,
     LOCK_STAGES,
     OPEN_STAGES,
     OPEN_STAGES_ELSEWHERE,
@@ -57,7 +58,13 @@ class PostgresHot(Hot):
         self.channel = channel
 
     def claim(
-        self, tx: Tx, service: str, process_id: int, want: int, held_lanes: Collection[str] = ()
+        self,
+        tx: Tx,
+        service: str,
+        process_id: int,
+        want: int,
+        held_lanes: Collection[str] = (),
+        known: Sequence[int] = (),
     ) -> list[Claimed]:
         """Items first, stages last: settles need a stage's row too, and would wait for the whole claim otherwise.
 
@@ -65,7 +72,9 @@ class PostgresHot(Hot):
         locks first so that it cannot lose again.
         """
         raw = tx.raw
-        if held_lanes:
+        if known:
+            found = raw.execute(KNOWN_STAGES, (list(known),)).fetchall()
+        elif held_lanes:
             found = raw.execute(OPEN_STAGES_ELSEWHERE, (service, sorted(held_lanes), want)).fetchall()
         else:
             found = raw.execute(OPEN_STAGES, (service, want)).fetchall()
@@ -91,7 +100,7 @@ class PostgresHot(Hot):
         raw.execute(
             STAGES_CLAIMED,
             (
-                [share.id for share in shares],
+                [marks[share.id][5] for share in shares],
                 [taken[share.id] for share in shares],
                 [share.back for share in shares],
                 [share.low for share in shares],
@@ -108,7 +117,7 @@ class PostgresHot(Hot):
         """How many items to take from which stages, in the global order."""
         if lock and rows:
             locked = {row[0]: row for row in raw.execute(LOCK_STAGES, ([row[0] for row in rows],)).fetchall()}
-            rows = [locked[row[0]] for row in rows if row[0] in locked]
+            rows = [locked[row[0]][:5] for row in rows if row[0] in locked]
         shares = []
         left = want
         for stage_id, ready, returned, low, high in rows:
@@ -195,18 +204,20 @@ class PostgresHot(Hot):
     def adjust(self, tx: Tx, deltas: dict[int, Delta]) -> set[int]:
         quiet = set()
         for stage_id, delta in sorted(deltas.items()):
-            job_id, is_quiet = tx.raw.execute(
-                STAGES_ADJUSTED,
-                {
-                    **delta.by_name(),
-                    "id": stage_id,
-                    "total": delta.total,
-                    "ready": delta.ready,
-                    "returned": delta.returned,
-                },
-            ).fetchone()
-            if is_quiet:
-                quiet.add(job_id)
+            values = {
+                **delta.by_name(),
+                "id": stage_id,
+                "total": delta.total,
+                "ready": delta.ready,
+                "returned": delta.returned,
+            }
+            row = tx.raw.execute(STAGES_ADJUSTED, values).fetchone()
+            if row is None:  # the first try has locked it: from now on nobody else writes it
+                row = tx.raw.execute(STAGES_ADJUSTED, values).fetchone()
+            if row is None:
+                raise Raced
+            if row[1]:
+                quiet.add(row[0])
         return quiet
 
     def insert_items(self, tx: Tx, job_id: int, stage_id: int, rows: Iterable[NewItem]) -> int:

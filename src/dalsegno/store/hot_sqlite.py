@@ -196,7 +196,13 @@ class SqliteHot(Hot):
         self._clock = clock or SystemClock()
 
     def claim(
-        self, tx: Tx, service: str, process_id: int, want: int, held_lanes: Collection[str] = ()
+        self,
+        tx: Tx,
+        service: str,
+        process_id: int,
+        want: int,
+        held_lanes: Collection[str] = (),
+        known: Sequence[int] = (),  # noqa: ARG002 - here a look costs nothing
     ) -> list[Claimed]:
         claimed: list[Claimed] = []
         raw = tx.raw

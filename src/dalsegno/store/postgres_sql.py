@@ -30,13 +30,36 @@ ORDER BY priority, order_seq, id
 LIMIT %s
 """
 
+# A stage's row is written by every claim and every settle. While somebody holds an old transaction, its dead versions
+# stay: ten thousands of them under one key of the index, the newest last. The way back from the end of that key meets
+# it at once, where `id = …` would walk past all others. (As a range: the planner drops the order of what is equal.)
+KNOWN_STAGES = """
+SELECT newest.id, newest.ready, newest.returned, newest.low_seq, newest.high_seq
+FROM unnest(%s::bigint[]) WITH ORDINALITY AS v (id, place)
+CROSS JOIN LATERAL (
+    SELECT id, ready, returned, low_seq, high_seq, claimable
+    FROM stages
+    WHERE stages.id >= v.id AND stages.id <= v.id
+    ORDER BY stages.id DESC
+    LIMIT 1
+) AS newest
+WHERE newest.claimable
+ORDER BY v.place
+"""
+
 # Stages are locked in order of id, so claims and settles cannot wait for each other in a circle.
 LOCK_STAGES = """
-SELECT id, ready, returned, low_seq, high_seq
-FROM stages
-WHERE id = ANY(%s) AND claimable
-ORDER BY id
-FOR UPDATE
+SELECT newest.id, newest.ready, newest.returned, newest.low_seq, newest.high_seq, newest.place
+FROM (SELECT given.id FROM unnest(%s::bigint[]) AS given (id) ORDER BY given.id) AS v
+CROSS JOIN LATERAL (
+    SELECT ctid AS place, id, ready, returned, low_seq, high_seq, claimable
+    FROM stages
+    WHERE stages.id >= v.id AND stages.id <= v.id
+    ORDER BY stages.id DESC
+    LIMIT 1
+    FOR UPDATE
+) AS newest
+WHERE newest.claimable
 """
 
 CLAIM_FRESH = """
@@ -102,8 +125,8 @@ SET ready = ready - v.taken,
     claimed = claimed + v.taken,
     low_seq = v.low,
     claimable = open AND ready > v.taken
-FROM unnest(%s::bigint[], %s::int[], %s::int[], %s::bigint[]) AS v (id, taken, back, low)
-WHERE stages.id = v.id
+FROM unnest(%s::tid[], %s::int[], %s::int[], %s::bigint[]) AS v (place, taken, back, low)
+WHERE stages.ctid = v.place
 """
 
 BEGIN = """
@@ -211,7 +234,11 @@ SELECT id, stage_id, begun, status
 FROM moved
 """
 
+# Where another transaction has just written the row, its newest place is not yet ours to see: then it is said again.
 STAGES_ADJUSTED = """
+WITH newest AS MATERIALIZED (
+    SELECT ctid AS place FROM stages WHERE id >= %(id)s AND id <= %(id)s ORDER BY id DESC LIMIT 1 FOR UPDATE
+)
 UPDATE stages
 SET total = total + %(total)s,
     pending = pending + %(pending)s,
@@ -226,7 +253,8 @@ SET total = total + %(total)s,
     returned = returned + %(returned)s,
     open = open AND NOT (on_failure = 'stop' AND %(failed)s > 0),
     claimable = open AND ready + %(ready)s > 0 AND NOT (on_failure = 'stop' AND %(failed)s > 0)
-WHERE id = %(id)s
+FROM newest
+WHERE stages.ctid = newest.place
 RETURNING job_id, claimed + running = 0 AND (pending = 0 OR NOT open)
 """
 
