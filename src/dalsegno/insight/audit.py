@@ -20,13 +20,14 @@ from dalsegno.store.store import Tx
 
 ACTS = (
     "job_submitted", "limit_set", "limit_cleared", "setting_changed", "breaker_opened", "breaker_half_open",
-    "breaker_closed", "hold_set", "hold_released", "lane_held", "lane_released", "config_saved", "config_adopted",
+    "breaker_closed", "schedule_added", "schedule_changed", "schedule_paused", "schedule_resumed", "schedule_removed",
+    "schedule_asked", "hold_set", "hold_released", "lane_held", "lane_released", "config_saved", "config_adopted",
     "config_applied", "console_signed_in", "console_signed_out",
 )  # fmt: skip
 """Events that are somebody's doing."""
 END = 2**63 - 1
 THEMSELVES = ("engine", "service", "scheduler", "rescuer", "planner", "follower", "commander", "settler", "clock",
-              "probe")  # fmt: skip
+              "probe", "timekeeper")  # fmt: skip
 """Those that act without being asked."""
 
 

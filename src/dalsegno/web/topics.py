@@ -25,6 +25,7 @@ TOPICS = {
     "holds": "what is paused besides single jobs",
     "commands": "what operators asked for",
     "workflows": "workflows",
+    "schedules": "schedules and their runs",
     "config": "the settings file, or its revisions",
     "logs": "log lines",
     "events": "the event log itself",
@@ -43,6 +44,7 @@ _BY_PREFIX = {
     "command": ("commands",),
     "bulk": ("commands",),
     "config": ("config",),
+    "schedule": ("schedules",),
     "recovery": ("jobs", "workers"),
     "pruned": ("jobs",),
 }

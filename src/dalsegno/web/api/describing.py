@@ -16,6 +16,7 @@ JSON = "application/json"
 PARTS = {
     "dashboard": "Everything at a glance.",
     "jobs": "One run of a template or workflow: started, paused, resumed, canceled, tried again.",
+    "schedules": "What is started by the clock, when it is due, and what became of each time it was.",
     "items": "The unit of work: one playlist, one song, one file. Retried one by one, or all that a query finds.",
     "exceptions": "Errors alike, in groups.",
     "catalog": "Pools, playlists and songs as they stand.",
