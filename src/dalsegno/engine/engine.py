@@ -41,6 +41,7 @@ from dalsegno.errors import DalSegnoError
 from dalsegno.model.backoff import Backoff
 from dalsegno.model.outcome import Interrupted, Release
 from dalsegno.model.states import JobStatus
+from dalsegno.store.notes import MOVED, read_note
 from dalsegno.store.schema import jobs
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Engine:
         """Take the database (SQLite lets one engine in), recover what a crash left, and begin."""
         self._release = self.store.hold_engine()
         try:
+            self._warn_if_moved()
             self._heart.register({pool.service.name: pool.service.workers for pool in self.pools.values()})
             rescue_all(self.store, self._process_id(), alone=not self.store.shared)
             self._flow.declare(self.services)
@@ -270,6 +272,12 @@ class Engine:
                     self._scheduler.told(topic[5:])
                 case _ if topic.startswith("work:") and topic[5:] in self.services:
                     self._claimer.told(topic[5:])
+
+    def _warn_if_moved(self) -> None:
+        moved = self.store.read(lambda tx: read_note(tx, MOVED))
+        if moved is not None:
+            where, when = moved.get("to"), moved.get("at")
+            logger.warning("everything in this database was moved to %s at %s; use that one: DATABASE_URL", where, when)
 
     def _died(self) -> None:
         """Another node declared this process dead: its leases are gone, so nothing in hand may count."""

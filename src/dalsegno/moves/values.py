@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Context, Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ from dalsegno.store.schema import UtcTime
 
 Row = Sequence[Any]
 BITS = 128
+EXACT = Context(prec=2_000)
 _MODULUS = 1 << BITS
 
 
@@ -63,17 +65,19 @@ class Tally:
         return f"{self.total:0{BITS // 4}x}"
 
 
-def _json(text: str) -> str:
-    """PostgreSQL keeps what JSON means, not how it was written."""
-    if text in ("{}", "[]", "null"):
-        return text
-    return json.dumps(_plain(json.loads(text)), sort_keys=True, separators=(",", ":"))
+def _json(text: Any) -> str:
+    """PostgreSQL keeps what JSON means, not how it was written; SQLite makes a number of what is one."""
+    told = repr(text) if isinstance(text, float) else str(text)
+    if told in ("{}", "[]", "null"):
+        return told
+    return json.dumps(_plain(json.loads(told, parse_float=Decimal)), sort_keys=True, separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
-    """1.0 and 1 are one number there."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
+    """1.0 and 1 are one number there, and so are 1e3 and 1000."""
+    if isinstance(value, Decimal):
+        whole = value == value.to_integral_value(context=EXACT)
+        return int(value) if whole else f"\x00{value.normalize(EXACT):f}"
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list) else value
