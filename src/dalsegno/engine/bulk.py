@@ -134,9 +134,9 @@ def _step(store: Store, find: Finder | None, command_id: int) -> bool:
     if command["stop_requested_at"] is not None:
         found = Found([], None)
     elif "items" in payload:
-        seen = progress.get("seen", 0)
-        some = sorted(set(payload["items"]), reverse=True)[seen : seen + BATCH]
-        found = Found(some, "more" if len(some) == BATCH else None)
+        begun = int(progress.get("cursor") or 0)
+        some = sorted(set(payload["items"]), reverse=True)[begun : begun + BATCH]
+        found = Found(some, str(begun + BATCH) if len(some) == BATCH else None)
     else:
         assert find is not None
         at, whole = progress.get("cursor"), command["type"] == PRIORITY
