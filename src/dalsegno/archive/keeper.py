@@ -88,8 +88,8 @@ class Keeper:
             packed = pack(lines_of(self._store, month.table, month.name), path)
             digest, size = _measure(path)
             manifest = Manifest(
-                month.name, month.table, month.label, month.first.isoformat() if month.first else None, month.until.isoformat(),
-                packed.rows, packed.first, packed.last, packed.content_sha256, digest, size,
+                month.name, month.table, month.label, month.first.isoformat() if month.first else None,
+                month.until.isoformat(), packed.rows, packed.first, packed.last, packed.content_sha256, digest, size,
                 self._store.read(revision) or "",
             )  # fmt: skip
             place.put(key, path, digest, size, content_type="application/gzip", overwrite=True)

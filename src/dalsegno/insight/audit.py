@@ -13,7 +13,19 @@ import sqlalchemy as sa
 
 from dalsegno.insight.grammar import Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.query import Query
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Budget, Page, Place, Walk, Walked, cursor_of, place_of, walk
+from dalsegno.insight.walk import (
+    SECONDS,
+    TEXT_SECONDS,
+    Budget,
+    Page,
+    Place,
+    Walk,
+    Walked,
+    begin,
+    cursor_of,
+    place_of,
+    walk,
+)
 from dalsegno.model.records import CommandRecord, EventRecord
 from dalsegno.store.schema import commands, events
 from dalsegno.store.store import Tx
@@ -84,7 +96,7 @@ def find_acts(
     asked = Walk(sa.select(commands), (commands.c.id,), (), among.where(query, tx.now))
     own = (events.c.type.in_(ACTS), events.c.source.not_in(THEMSELVES), *_AMONG_EVENTS.where(query, tx.now))
     done = Walk(sa.select(events), order, (events.c.item_id.is_(None),), own)
-    first = walk(tx, asked, after=place[:1], limit=limit + 1, budget=Budget(seconds))
+    first = walk(tx, asked, after=place[:1], limit=limit + 1, budget=begin(tx, seconds))
     second = walk(tx, done, after=place[1:], limit=limit + 1, budget=Budget(seconds))
     theirs, others = [_command(row) for row in first.rows], [_event(row, len(order)) for row in second.rows]
     shown = sorted((*theirs, *others), key=lambda act: act.at, reverse=True)[:limit]
