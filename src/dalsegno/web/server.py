@@ -6,6 +6,7 @@ import errno
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
@@ -57,6 +58,13 @@ def _next(port: int) -> int:
     return port + 1 if port < 65535 else 8765
 
 
+def _describe(app: FastAPI) -> None:
+    # FastAPI silences a warning of pydantic's by a filter of the whole process, which another thread may undo. Where
+    # warnings are errors it is raised here, and the description is made when somebody asks for it.
+    with suppress(Warning):
+        app.openapi()
+
+
 class ConsoleServer:
     """Answers on a socket until it is stopped."""
 
@@ -71,7 +79,7 @@ class ConsoleServer:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="console", daemon=True)
         # It takes most of a second: better before somebody waits for it.
-        self._described = threading.Timer(SETTLED, app.openapi)
+        self._described = threading.Timer(SETTLED, _describe, [app])
         self._described.daemon = True
 
     @property
