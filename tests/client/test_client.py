@@ -100,14 +100,18 @@ def test_who_is_to_wait_for_too_long_hears_of_it(store: Store, consoles: Callabl
     waited: list[float] = []
     with ParseClient(desk.url, patience=Patience(longest=5), sleep=waited.append) as client:
         client.submit(title="first")
-        with pytest.raises(TooMany):
+        with pytest.raises(TooMany) as caught:
             client.submit(title="second")
     assert waited == []
+    assert caught.value.retry_after == 15
 
 
 def test_what_is_not_there_for_a_moment_is_asked_again() -> None:
     count = {"X-Total-Count": "7"}
-    with scripted((503, {"Retry-After": "3"}, BUSY), (429, {}, BUSY), (503, {}, BUSY), (200, count, b"[]")) as script:
+    gateway = b"<html>Bad Gateway</html>"
+    with scripted(
+        (503, {"Retry-After": "3"}, BUSY), (429, {}, BUSY), (502, {}, gateway), (200, count, b"[]")
+    ) as script:
         waited: list[float] = []
         with ParseClient(script.url + "/", sleep=waited.append) as client:
             assert client.pending_count() == 7
@@ -161,16 +165,26 @@ def test_nobody_answers() -> None:
         (404, {}, b"<html>Not here</html>"),
         (500, {}, b"[]"),
         (302, {"Location": "https://elsewhere.test"}, b""),
+        (200, {"X-Total-Count": "1", "Content-Encoding": "gzip"}, b"this is not packed"),
     ],
 )
 def test_somebody_else_answers(answer: tuple[int, dict[str, str], bytes]) -> None:
-    with scripted(answer) as script, ParseClient(script.url) as client:
+    async def ask(client: AsyncParseClient) -> int:
+        return await client.pending_count()
+
+    with scripted(answer) as script:
+        with ParseClient(script.url) as client:
+            with pytest.raises(Unexpected):
+                client.pending_count()
+            with pytest.raises(ClientError):
+                next(client.iter_ready())
+            with pytest.raises(ClientError):
+                client.submit(title="x")
+            with pytest.raises(Unexpected):
+                client.list()
         with pytest.raises(Unexpected):
-            client.pending_count()
-        with pytest.raises(ClientError):
-            next(client.iter_ready())
-        with pytest.raises(ClientError):
-            client.submit(title="x")
+            run(ask, script.url)
+        assert len(script.asked) == 5, "what is not ours is not asked again"
 
 
 def test_a_list_is_passed_on_with_its_warning() -> None:
@@ -198,10 +212,17 @@ def test_how_long_a_server_asks_to_wait(headers: dict[str, str], seconds: float 
     assert retry_after(httpx.Response(503, headers=headers)) == seconds
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8765", "ftp://x", "", "http://"])
-def test_an_address_that_is_none(url: str) -> None:
+@pytest.mark.parametrize("url", ["127.0.0.1:8765", "ftp://x", "", "http://", "http://x:port"])
+@pytest.mark.parametrize("kind", [ParseClient, AsyncParseClient])
+def test_an_address_that_is_none(kind: type[ParseClient | AsyncParseClient], url: str) -> None:
     with pytest.raises(ValueError, match="no address"):
-        ParseClient(url)
+        kind(url)
+
+
+@pytest.mark.parametrize("kind", [ParseClient, AsyncParseClient])
+def test_a_name_that_no_header_can_have(kind: type[ParseClient | AsyncParseClient]) -> None:
+    with pytest.raises(ValueError, match="X-Created-By"):
+        kind("http://127.0.0.1:8765", created_by="one\r\nX-API-KEY: two")
 
 
 def test_a_moment_needs_a_zone(client: ParseClient) -> None:

@@ -4,9 +4,8 @@
 
     with ParseClient("http://127.0.0.1:8765", created_by="discovery") as client:
         client.submit(title="Naruto", decode_links=True)
-        for content in (ready := client.iter_ready(cursor=kept)):
-            store(content)
-            kept = ready.cursor
+        for content in (ready := client.iter_ready()):
+            print(content.id, content.title, ready.cursor)
 
 There is no method that looks at one request again and again, and none is needed: what is done shows up in `iter_ready`,
 once per change, for everybody at their own pace. Nothing else of Dal Segno is loaded with it.

@@ -11,9 +11,8 @@ import httpx
 
 from dalsegno.client import calls
 from dalsegno.client.calls import Call
-from dalsegno.client.errors import Unreachable
 from dalsegno.client.models import Content, Listing, Submitted
-from dalsegno.client.patience import TROUBLE, Patience
+from dalsegno.client.patience import Patience
 from dalsegno.client.reading import Reading
 
 T = TypeVar("T")
@@ -36,10 +35,10 @@ class AsyncParseClient:
 
         With `http` (proxies, certificates, timeouts of your own) closing it is yours, too.
         """
-        self._own = http is None
-        self._http = http or httpx.AsyncClient(timeout=calls.TIMEOUT)
         self._base = calls.base(url)
         self._headers = calls.headers(api_key, created_by)
+        self._own = http is None
+        self._http = http or httpx.AsyncClient(timeout=calls.TIMEOUT)
         self._patience = patience or Patience()
         self._sleep = sleep
 
@@ -101,10 +100,10 @@ class AsyncParseClient:
             attempt += 1
             try:
                 answer = await self._http.request(**sent)
-            except TROUBLE as error:
-                wait = self._patience.delay(attempt, None)
+            except httpx.HTTPError as error:
+                wait = self._patience.delay(attempt, error)
                 if wait is None:
-                    raise Unreachable(f"{sent['url']} does not answer: {str(error) or type(error).__name__}") from error
+                    raise calls.failure(sent["url"], error) from error
             else:
                 wait = self._patience.delay(attempt, answer)
                 if wait is None:

@@ -9,14 +9,15 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import ValidationError
 
-from dalsegno.client.errors import ClientError, NotFound, Refused, TooMany, Unexpected
+from dalsegno.client.errors import ClientError, NotFound, Refused, TooMany, Unexpected, Unreachable
 from dalsegno.client.models import Content, Listing, ParseRequest, ReadyPage, Submitted
+from dalsegno.client.patience import TROUBLE, retry_after
 
 T = TypeVar("T")
 
 REQUESTS = "api/v1/parse/requests"
+TOTAL = "X-Total-Count"
 TIMEOUT = 30.0
 _REFUSALS: dict[int, type[Refused]] = {404: NotFound, 429: TooMany}
 
@@ -41,19 +42,34 @@ class Call(Generic[T]):
             raise refusal(answer)
         try:
             return self.read(answer)
-        except (ValidationError, ValueError, KeyError) as error:
+        except (ValueError, TypeError) as error:  # a ValidationError is a ValueError
             raise Unexpected(f"{answer.request.url} answered something else than expected: {error}") from error
 
 
 def base(url: str) -> str:
-    if httpx.URL(url).scheme not in ("http", "https") or not httpx.URL(url).host:
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        found = httpx.URL()
+    if found.scheme not in ("http", "https") or not found.host:
         raise ValueError(f'"{url}" is no address; say http://HOST:PORT.')
     return url.rstrip("/")
 
 
 def headers(api_key: str | None, created_by: str | None) -> dict[bytes, bytes]:
     said = {"X-API-KEY": api_key, "X-Created-By": created_by}
+    for name, text in said.items():
+        if text and not text.isprintable():
+            raise ValueError(f"What is to be sent as {name} has a character that no header can have.")
     return {name.encode(): text.encode() for name, text in said.items() if text}
+
+
+def failure(url: str, error: httpx.HTTPError) -> ClientError:
+    """No answer at all, or one that is no HTTP."""
+    said = str(error) or type(error).__name__
+    if isinstance(error, TROUBLE):
+        return Unreachable(f"{url} does not answer: {said}")
+    return Unexpected(f"{url} answered something else than expected: {said}")
 
 
 def refusal(answer: httpx.Response) -> ClientError:
@@ -61,8 +77,8 @@ def refusal(answer: httpx.Response) -> ClientError:
     try:
         said = answer.json()
         kind = _REFUSALS.get(answer.status_code, Refused)
-        return kind(answer.status_code, str(said["code"]), str(said["detail"]), said.get("twin"))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return kind(answer.status_code, str(said["code"]), str(said["detail"]), retry_after(answer))
+    except (ValueError, KeyError, TypeError):
         return Unexpected(f"{answer.request.url} answered {answer.status_code} {answer.reason_phrase}.")
 
 
@@ -79,7 +95,7 @@ def submit(
 
 
 def pending_count() -> Call[int]:
-    return Call("GET", REQUESTS, lambda answer: int(answer.headers["X-Total-Count"]), {"status": "PENDING", "limit": 0})
+    return Call("GET", REQUESTS, lambda answer: int(answer.headers.get(TOTAL, "")), {"status": "PENDING", "limit": 0})
 
 
 def ready(cursor: str, since: datetime | None, size: int | None, every: bool) -> Call[ReadyPage]:

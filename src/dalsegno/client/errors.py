@@ -18,13 +18,13 @@ class Unexpected(ClientError):
 class Refused(ClientError):
     """The server says why. `code` is stable: programs may rely on it."""
 
-    def __init__(self, status: int, code: str, detail: str, twin: int | None = None) -> None:
+    def __init__(self, status: int, code: str, detail: str, retry_after: float | None = None) -> None:
         super().__init__(f"{detail} ({status}, {code})")
         self.status = status
         self.code = code
         self.detail = detail
-        self.twin = twin
-        """The active request that is in the way, where one is."""
+        self.retry_after = retry_after
+        """Seconds after which it may be worth asking again, where the server says so."""
 
 
 class NotFound(Refused):

@@ -8,8 +8,9 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-RETRIED = frozenset({429, 503})
-"""Too many requests, and not now. Every call of a client may be made twice: a submit is the same request again."""
+RETRIED = frozenset({429, 502, 503, 504})
+"""Too many requests, and not now, also in the words of a proxy. Every call of a client may be made twice: a submit is
+the same request again."""
 
 TROUBLE = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError, httpx.ProxyError)
 """What may be better in a moment."""
@@ -25,14 +26,18 @@ class Patience:
     longest: float = 120.0
     """Whoever is told to wait for longer than this hears of it at once instead."""
 
-    def delay(self, attempt: int, answer: httpx.Response | None) -> float | None:
-        """Seconds to wait after call number `attempt`, which had this answer or none; None to wait no more."""
-        if attempt >= self.attempts or (answer is not None and answer.status_code not in RETRIED):
+    def delay(self, attempt: int, met: httpx.Response | httpx.HTTPError) -> float | None:
+        """Seconds to wait after call number `attempt`, which met this; None to wait no more."""
+        if attempt >= self.attempts or not _passes(met):
             return None
-        told = None if answer is None else retry_after(answer)
+        told = retry_after(met) if isinstance(met, httpx.Response) else None
         seconds = min(self.cap, self.base * 2.0 ** (attempt - 1)) if told is None else told
         # Never before the time that was said, and not all at the same moment.
         return None if seconds > self.longest else seconds * random.uniform(1.0, 1.25)
+
+
+def _passes(met: httpx.Response | httpx.HTTPError) -> bool:
+    return met.status_code in RETRIED if isinstance(met, httpx.Response) else isinstance(met, TROUBLE)
 
 
 def retry_after(answer: httpx.Response) -> float | None:
