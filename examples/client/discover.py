@@ -11,31 +11,47 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
 
-from dalsegno.client import AsyncParseClient
+from dalsegno.client import AsyncParseClient, ClientError
 
 ENOUGH = 200
 """Requests that wait to be begun: while there are as many, nothing is added."""
 PAUSE = 30.0
-IDS = ("kinopoisk_id", "imdb_id", "shikimori_id")
+IDS = ("shikimori_id", "kinopoisk_id", "imdb_id")
 
 
 async def discover(client: AsyncParseClient, types: str, year: str | None) -> int:
-    submitted = 0
+    new = 0
+    async for title, ids in works(client, types, year):
+        while await client.pending_count() >= ENOUGH:
+            await asyncio.sleep(PAUSE)
+        asked = await client.submit(title, **ids, decode_links=True)
+        new += asked.created
+    return new
+
+
+async def works(
+    client: AsyncParseClient, types: str, year: str | None
+) -> AsyncIterator[tuple[str | None, dict[str, str]]]:
+    """Each once, by its ids, or by its title where it has none: the upstream lists one for every translation."""
+    seen = set()
     page = None
     while True:
         found = await client.list("kodik", types=types, year=year, limit=100, next_page=page)
         if found.warning:
             sys.stderr.write(f"{found.warning}\n")
-        for work in found.results:
-            while await client.pending_count() >= ENOUGH:
-                await asyncio.sleep(PAUSE)
-            known = {name: str(work[name]) for name in IDS if work.get(name)}
-            asked = await client.submit(None if known else work["title"], **known, decode_links=True)
-            submitted += asked.created
+        for result in found.results:
+            if not isinstance(result, dict):
+                continue
+            ids = {name: str(result[name]) for name in IDS if result.get(name)}
+            title = None if ids else result.get("title")
+            if (ids or title) and (title, *ids.values()) not in seen:
+                seen.add((title, *ids.values()))
+                yield title, ids
         page = found.next_page
         if page is None:
-            return submitted
+            return
 
 
 async def main() -> None:
@@ -46,7 +62,11 @@ async def main() -> None:
     given = parser.parse_args()
     key = os.environ.get("REQUESTS_API_KEY")
     async with AsyncParseClient(given.url, api_key=key, created_by="discovery") as client:
-        sys.stdout.write(f"{await discover(client, given.types, given.year)} new requests\n")
+        try:
+            new = await discover(client, given.types, given.year)
+        except ClientError as error:
+            sys.exit(f"discover: {error}")
+    sys.stdout.write(f"{new} new requests\n")
 
 
 if __name__ == "__main__":
