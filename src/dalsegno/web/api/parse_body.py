@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request
+from starlette.requests import ClientDisconnect
 
 from dalsegno.errors import PayloadTooLarge, RequestInvalid
 from dalsegno.requests.body import DECODE, LONGEST, TEXTS, ParseBody, body_in
 
 MAX_BODY = 64 * 1024
+PATIENCE = 30.0
+"""Seconds in which a body has to come."""
 
 _TEXT = {"type": ["string", "null"]}
 _SAYS = {
@@ -35,6 +39,16 @@ BODY = {"requestBody": {"required": True, "content": {"application/json": {"sche
 
 
 async def _wanted(request: Request) -> ParseBody:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return body_in(await _heard(request))
+    except TimeoutError:
+        raise RequestInvalid(problem=f"The body did not come within {PATIENCE:g} seconds.") from None
+    except ClientDisconnect:  # nobody is there to be told
+        raise RequestInvalid(problem="The body broke off.") from None
+
+
+async def _heard(request: Request) -> bytes:
     size, parts = 0, []
     async for part in request.stream():
         size += len(part)
@@ -42,7 +56,7 @@ async def _wanted(request: Request) -> ParseBody:
             parts.append(part)
     if size > MAX_BODY:
         raise PayloadTooLarge(what="The body", size=size, limit=MAX_BODY)
-    return body_in(b"".join(parts))
+    return b"".join(parts)
 
 
 async def _created_by(
