@@ -15,6 +15,7 @@ from dalsegno.engine import scheduler
 from dalsegno.engine.planner import advance
 from dalsegno.engine.submit import number_items
 from dalsegno.errors import NotFound
+from dalsegno.requests import view
 from dalsegno.requests.ask import ask, ask_in
 from dalsegno.requests.body import body_of
 from dalsegno.requests.schema import contents, request_contents
@@ -150,6 +151,21 @@ def test_lists_have_pages_and_states(store: Store) -> None:
     assert counts == {None: 5, "FAILED": 2, "RUNNING": 3}
 
 
+@pytest.mark.parametrize("state", [None, "DONE"])
+def test_pages_are_the_same_from_whichever_end_they_are_looked_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    fill(store, 20, done=True)
+    asked(store)
+    monkeypatch.setattr(view, "FAR", 2)
+    numbers = [each.id for each in store.read(lambda tx: list_requests(tx, state=state, limit=50))]
+    assert len(numbers) == (21 if state is None else 20)
+    for limit in (1, 4, 30):
+        for offset in range(25):
+            found = store.read(lambda tx, o=offset, n=limit: list_requests(tx, state=state, limit=n, offset=o))  # type: ignore[misc]
+            assert [each.id for each in found] == numbers[offset : offset + limit], (limit, offset)
+
+
 def test_a_job_that_is_no_request_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound, match="parse request 7"):
         look(store, 7)
@@ -204,6 +220,7 @@ def test_nothing_that_is_asked_all_day_looks_through_all_requests(store: Store, 
         "ask again": lambda tx: ask_in(tx, chosen, body_of({"title": "new"}), created_by="shelf"),
         "one": lambda tx: one_request(tx, MANY // 2),
         "page": lambda tx: list_requests(tx, state=state, limit=10),
+        "page far on": lambda tx: list_requests(tx, state=state, limit=10, offset=MANY - 20),
         "count": lambda tx: count_requests(tx, state=state),
         "look": scheduler.look,
     }

@@ -22,7 +22,7 @@ from dalsegno.store.schema import jobs
 from tests.helpers import SWIFT, every, wait_until
 from tests.requests.upstream import Kodik, kodik
 from tests.web.conftest import Desk
-from tests.web.console import CHINESE, check_page, get
+from tests.web.console import CHINESE, ENGLISH, check_page, get
 
 API = "/api/v1/parse/requests"
 
@@ -207,6 +207,12 @@ def test_what_failed_is_tried_again_from_the_page(parser: Desk, upstream: Kodik)
     number = ask(parser, title="Long Serial", decodeLinks=True)
     until(parser, number, "DONE")
     assert check_page(parser, f"/requests/{number}").all("form", action=f"/requests/{number}/retry")
+    english, chinese = (
+        get(parser, "/requests", language).by_id(f"row-{number}").text for language in (ENGLISH, CHINESE)
+    )
+    assert "decoding Long Serial 1x2" in english
+    assert "来源已没有它" in chinese  # and what was said in English is the details
+    assert "decoding Long Serial 1x2" in chinese
     upstream.hook = lambda path, _: None
     answer = post(parser, f"/requests/{number}/retry", back=f"/requests/{number}?state=failed")
     assert f"What failed in request {number} is tried again." in flash(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,8 @@ from dalsegno.requests.workflow import DECODE as DECODER
 from dalsegno.requests.workflow import SEARCH
 from dalsegno.settings import Settings
 from dalsegno.store.schema import jobs
-from tests.helpers import SWIFT, every, one_step, wait_until
+from dalsegno.web.api import parse_body
+from tests.helpers import SWIFT, events_of, every, one_step, wait_until
 from tests.web.conftest import Desk
 
 PATH = "/api/v1/parse/requests"
@@ -126,6 +128,8 @@ def test_a_new_request_is_created_and_the_same_again_is_found(desk: Desk) -> Non
     assert again.headers["Location"] == answer.headers["Location"]
     (row,) = every(desk.store, sa.select(parse_requests))
     assert (row["hits"], row["created_by"], row["body"]["title"]) == (1, "shelf", "Naruto")
+    (told,) = events_of(desk.store, job_id=first["id"], type="job_submitted_again")
+    assert told["source"] == "api@127.0.0.1"
     assert ask(desk, title="Naruto", imdbId="tt0409591", decodeLinks=True)["id"] != first["id"]
 
 
@@ -139,7 +143,7 @@ def test_who_asked_is_kept_in_any_script(desk: Desk) -> None:
     problem(long, 400, "request_invalid")
 
 
-@pytest.mark.parametrize("rounds", [6])
+@pytest.mark.parametrize("rounds", [6, pytest.param(50, marks=pytest.mark.long)])
 def test_of_many_that_ask_at_once_one_creates_and_all_hear_of_it(desk: Desk, rounds: int) -> None:
     crowd = 64
     spelling = [
@@ -414,6 +418,53 @@ def test_a_body_that_is_too_long_is_refused(desk: Desk, size: int, known: bool) 
     problem(desk.http.post(PATH, content=content), 413, "payload_too_large")
     assert stored(desk.store) == []
     ask(desk, title="x")  # and the connection is as good as before
+
+
+def spoken(desk: Desk, *words: bytes, end: bool = True) -> bytes:
+    """What is answered to these bytes, as they are; `end`: nothing more is said."""
+    with socket.create_connection(("127.0.0.1", httpx.URL(desk.url).port or 0), timeout=30) as line:
+        for word in words:
+            line.sendall(word)
+        if end:
+            line.shutdown(socket.SHUT_WR)
+        heard = b""
+        while part := line.recv(65_536):
+            heard += part
+        return heard
+
+
+HEAD = b"POST /api/v1/parse/requests HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse_body, "PATIENCE", 0.2)
+    for rest in (b"Content-Length: 20\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"):
+        heard = spoken(desk, HEAD + rest, end=False)
+        assert heard.startswith(b"HTTP/1.1 400")
+        assert b"did not come within 0.2 seconds" in heard
+    assert stored(desk.store) == []
+
+
+def test_a_sender_that_goes_away_leaves_nothing_behind(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    for rest in (b"Content-Length: 20\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"):
+        spoken(desk, HEAD + rest)
+    ask(desk, title="x")  # somebody is still there
+    assert len(stored(desk.store)) == 2
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        ("application/json; charset=utf-16", '{"title": "x"}'.encode("utf-16")),
+        ("application/json; charset=windows-1251", '{"title": "Наруто"}'.encode("cp1251")),
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="title"\r\n\r\nx\r\n--x--'),
+        ("application/x-www-form-urlencoded", b"title=x"),
+    ],
+)
+def test_what_is_no_json_in_utf_8_is_refused_whatever_it_is_called(desk: Desk, kind: str, raw: bytes) -> None:
+    problem(desk.http.post(PATH, content=raw, headers={"Content-Type": kind}), 400, "request_invalid")
+    assert stored(desk.store) == []
 
 
 VALUES = st.recursive(

@@ -11,6 +11,7 @@ from dalsegno.engine.submit import active_twin, submit
 from dalsegno.errors import TooManyRequests
 from dalsegno.requests.schema import parse_requests
 from dalsegno.requests.workflow import ITEM, PARSE, prepare_lane, set_tries
+from dalsegno.store.hot import Event
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from dalsegno.settings import Settings
     from dalsegno.store.store import Store, Tx
 
+AGAIN = "job_submitted_again"
+"""The event of a request that was there already."""
 LOCK = 4_770_520
 """PostgreSQL advisory lock, with a number of the client: two requests must not both take its last place."""
 PATIENCE = 15
@@ -56,6 +59,7 @@ def ask_in(
     )
     if not created:
         tx.conn.execute(_HIT, {"job": job_id})
+        tx.hot.insert_events(tx, [Event(AGAIN, requested_by or created_by or "submit", job_id)])
         return Asked(job_id, tx.now, False)
     row = {"hash": body.hash, "body": body.stored(), "created_by": created_by, "created_at": tx.now}
     tx.conn.execute(sa.insert(parse_requests), {"job_id": job_id, **row})

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import sqlalchemy as sa
 
 from dalsegno.errors import NotFound
-from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED, JobStatus
+from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED, ItemStatus, JobStatus
 from dalsegno.requests.schema import STATES, parse_requests, request_contents, request_counts
-from dalsegno.store.schema import jobs, leases, processes, stages
+from dalsegno.store.schema import items, jobs, leases, processes, stages
 
 if TYPE_CHECKING:
     from dalsegno.requests.body import ParseBody
     from dalsegno.requests.records import State
     from dalsegno.store.store import Tx
 
+FAR = 1000
+"""How many may be skipped before it is asked where the other end is."""
 Phase = Literal["QUEUED", "SEARCHING", "DECODING", "DONE", "FAILED"]
 
 
@@ -48,6 +50,8 @@ class RequestView:
     job_status: str = JobStatus.QUEUED
     failed_items: int = 0
     """What a retry would try again: variants, or the search itself."""
+    error_code: str | None = None
+    """Of the first of them."""
 
 
 def new_request(job_id: int, body: ParseBody, created_by: str | None, now: datetime) -> RequestView:
@@ -67,12 +71,19 @@ def one_request(tx: Tx, job_id: int) -> RequestView:
 
 
 def list_requests(tx: Tx, *, state: str | None = None, limit: int = 50, offset: int = 0) -> list[RequestView]:
-    """Newest first."""
+    """Newest first. What is skipped is walked over, from whichever end is nearer."""
+    back = False
+    if limit and offset > FAR:
+        left = max(0, count_requests(tx, state=state) - offset)
+        if back := left < offset:
+            limit, offset = min(limit, left), max(0, left - limit)
     if not limit:
         return []
-    query = _PAGE if state is None else _PAGE_OF_STATE
-    ids = tx.conn.execute(query, {"state": state, "limit": limit, "offset": offset}).scalars()
-    return views_of(tx, list(ids))
+    number = parse_requests.c.job_id
+    query = sa.select(number).order_by(number if back else number.desc()).limit(limit).offset(offset)
+    if state is not None:
+        query = query.where(parse_requests.c.state == state)
+    return views_of(tx, list(tx.conn.execute(query).scalars()))
 
 
 def count_requests(tx: Tx, *, state: str | None = None) -> int:
@@ -87,13 +98,6 @@ def counts_of(tx: Tx) -> dict[str, int]:
     return {state: int(row[state]) for state in STATES}
 
 
-_PAGE = (
-    sa.select(parse_requests.c.job_id)
-    .order_by(parse_requests.c.job_id.desc())
-    .limit(sa.bindparam("limit"))
-    .offset(sa.bindparam("offset"))
-)
-_PAGE_OF_STATE = _PAGE.where(parse_requests.c.state == sa.bindparam("state"))
 _COUNTS = sa.select(*(sa.func.sum(request_counts.c[state.lower()]).label(state) for state in STATES))
 _IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
 _REQUESTS = (
@@ -122,6 +126,17 @@ _HEARTBEATS = (
     .where(leases.c.stage_id.in_(_IDS))
     .group_by(leases.c.stage_id)
 )
+# The first that failed of each stage, along the index of what went wrong.
+_FIRST = (
+    sa.select(items.c.id)
+    .where(items.c.stage_id == stages.c.id, items.c.error_code.is_not(None), items.c.status == ItemStatus.FAILED)
+    .order_by(items.c.seq)
+    .limit(1)
+    .scalar_subquery()
+)
+_TROUBLES = sa.select(items.c.stage_id, items.c.error_code, items.c.error_message).where(
+    items.c.id.in_(sa.select(_FIRST).where(stages.c.id.in_(_IDS)))
+)
 
 
 def views_of(tx: Tx, ids: Sequence[int]) -> list[RequestView]:
@@ -138,13 +153,20 @@ def views_of(tx: Tx, ids: Sequence[int]) -> list[RequestView]:
         contents.setdefault(found["job_id"], []).append(found["content_id"])
     live = [stage["id"] for row in rows if row["state"] == "RUNNING" for stage in by_job[row["job_id"]].values()]
     beats = {row["stage_id"]: row["at"] for row in tx.rows(_HEARTBEATS, {"ids": live})} if live else {}
-    return [_view(row, by_job[row["job_id"]], contents.get(row["job_id"], []), beats) for row in rows]
+    failed = [stage["id"] for steps in by_job.values() for stage in steps.values() if stage["failed"]]
+    troubles = {row["stage_id"]: row for row in tx.rows(_TROUBLES, {"ids": failed})} if failed else {}
+    return [_view(row, by_job[row["job_id"]], contents.get(row["job_id"], []), beats, troubles) for row in rows]
 
 
 def _view(
-    row: sa.RowMapping, steps: dict[str, sa.RowMapping], contents: list[int], beats: dict[int, datetime]
+    row: sa.RowMapping,
+    steps: dict[str, sa.RowMapping],
+    contents: list[int],
+    beats: dict[int, datetime],
+    troubles: dict[int, sa.RowMapping],
 ) -> RequestView:
     search, decode = steps["search"], steps["decode"]
+    trouble = troubles.get(search["id"]) or troubles.get(decode["id"])
     alive = [beats[stage["id"]] for stage in (search, decode) if stage["id"] in beats]
     return RequestView(
         id=row["job_id"],
@@ -155,7 +177,7 @@ def _view(
         total=decode["total"],
         failed=decode["failed"],
         content_ids=contents,
-        error=_error(row, (search, decode)),
+        error=_error(row, trouble, (search, decode)),
         retry_count=row["retry_count"],
         created_at=row["created_at"],
         started_at=row["job_started_at"],
@@ -166,6 +188,7 @@ def _view(
         hits=row["hits"],
         job_status=row["job_status"],
         failed_items=search["failed"] + decode["failed"],
+        error_code=None if trouble is None else trouble["error_code"],
     )
 
 
@@ -177,10 +200,12 @@ def _phase(state: State, search: str) -> Phase:
     return state
 
 
-def _error(row: sa.RowMapping, steps: tuple[sa.RowMapping, ...]) -> str | None:
+def _error(row: sa.RowMapping, trouble: sa.RowMapping | None, steps: tuple[sa.RowMapping, ...]) -> str | None:
     """Why it failed, or what was wrong with a part of it, once it is over."""
     if row["job_status"] not in JOB_FINISHED:
         return None
+    if trouble is not None and trouble["error_message"]:
+        return str(trouble["error_message"])
     said = (stage["last_error"] for stage in steps if stage["failed"] and stage["last_error"])
     found = next(said, None) or row["job_error_message"]
     return "It was canceled." if found is None and row["job_status"] == JobStatus.CANCELED else found
