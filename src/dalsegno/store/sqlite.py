@@ -90,9 +90,11 @@ class SqliteStore(Store):
         with self._translated(), self._read_engine.connect() as conn:
             tx = Tx(conn, self.hot, self.clock.now())
             tx.raw.execute("BEGIN")  # past SQLAlchemy, which takes longer over these two than over a small query
+            began = time.perf_counter()
             try:
                 return work(tx)
             finally:
+                self.slowest.note(work, began)
                 tx.raw.execute("ROLLBACK")
 
     def glance(self, statement: sa.Select[Any], params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -190,8 +192,10 @@ class SqliteStore(Store):
         for name, work, answer in group:
             tx = Tx(conn, self.hot, now)
             raw.execute("SAVEPOINT one")
+            began = time.perf_counter()
             try:
                 result = work(tx)
+                self.slowest.note(name, began)
             except BaseException as error:
                 if not raw.in_transaction:  # a full disk can end the whole transaction
                     raise

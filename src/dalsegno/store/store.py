@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from dalsegno.clock import Clock, SystemClock
 from dalsegno.store.outage import Outage, Outages
+from dalsegno.store.slowest import Slowest
 
 if TYPE_CHECKING:
     from dalsegno.store.hot import Hot
@@ -69,6 +70,7 @@ class Store(ABC):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.outages = Outages(self.clock)
+        self.slowest = Slowest()
         self._listeners: list[Callable[[set[str]], None]] = []
         self._listeners_lock = threading.Lock()
 

@@ -20,6 +20,7 @@ SHARE = 0.5
 @dataclass(frozen=True, slots=True)
 class Table:
     name: str
+    """Of the whole, where it is kept by the month."""
     bytes: int
     """With its indexes."""
     index_bytes: int
@@ -31,11 +32,13 @@ class Table:
 
 
 _LARGEST = """
-SELECT c.relname AS name, pg_total_relation_size(c.oid) AS bytes, pg_indexes_size(c.oid) AS index_bytes,
-       c.reltuples AS rows, coalesce(s.n_dead_tup, 0) AS dead, greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed_at
+SELECT coalesce(p.relname, c.relname) AS name, sum(pg_total_relation_size(c.oid)) AS bytes,
+       sum(pg_indexes_size(c.oid)) AS index_bytes, sum(greatest(c.reltuples, 0)) AS rows,
+       sum(coalesce(s.n_dead_tup, 0)) AS dead, max(greatest(s.last_vacuum, s.last_autovacuum)) AS vacuumed_at
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
+LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
 WHERE c.relkind = 'r' AND n.nspname = current_schema()
-ORDER BY 2 DESC LIMIT :most
+GROUP BY 1 ORDER BY 2 DESC LIMIT :most
 """
 _BLOATED = """
 SELECT relname AS name, n_dead_tup AS dead, n_live_tup AS live, greatest(last_vacuum, last_autovacuum) AS vacuumed_at
@@ -51,7 +54,7 @@ def read_tables(tx: Tx) -> list[Table]:
         return []
     return [
         Table(
-            row["name"], int(row["bytes"]), int(row["index_bytes"]), max(0, round(row["rows"])), int(row["dead"]),
+            row["name"], int(row["bytes"]), int(row["index_bytes"]), round(row["rows"]), int(row["dead"]),
             row["vacuumed_at"],
         )
         for row in tx.rows(sa.text(_LARGEST), {"most": TABLES})

@@ -68,7 +68,7 @@ class Told:
 
 def attention(words: Words, entry: Attention) -> Told:
     if entry.code in KINDS and entry.code not in ATTENTION:
-        return Told(words.text(GROUPS[KINDS[entry.code].group]), " ".join(alarm(words, entry.code, entry.data)))
+        return Told(words.text(GROUPS[KINDS[entry.code].group]), " → ".join(alarm(words, entry.code, entry.data)))
     if entry.code not in ATTENTION:
         return Told(entry.says, "")
     title = words.text(ATTENTION[entry.code], **{**entry.data, "": ""})
