@@ -10,6 +10,7 @@ from dalsegno.bench.cli import app as bench_app
 from dalsegno.cli import (
     agent,
     backup,
+    bulk,
     catalog,
     check,
     commands,
@@ -85,6 +86,7 @@ for group in (
     check,
 ):
     app.add_typer(group.app)
+app.add_typer(bulk.app, name="bulk")
 app.add_typer(schedule_orders.schedule_app, name="schedule")
 app.add_typer(flow.breaker_app, name="breaker")
 app.add_typer(retention.archive_app, name="archive")
