@@ -57,7 +57,7 @@ def test_a_file_that_cannot_shrink_is_left_alone(lite: SqliteStore) -> None:
 def test_the_log_stays_short_beside_readers_that_never_pause(
     lite: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "LOG_BYTES", 2 << 20)
+    monkeypatch.setattr(tidying, "LOG_BYTES", 500_000)
     monkeypatch.setattr(tidying, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(tidying, "PATIENCE_MS", 30_000)  # however slow the machine, a reader ends before that
     wal = Path(f"{lite.path}-wal")
@@ -87,4 +87,4 @@ def test_the_log_stays_short_beside_readers_that_never_pause(
         stop.set()
         for reader in readers:
             reader.join()
-    assert longest < 5 << 20, "sixteen megabytes were written"
+    assert longest < 2_000_000, "SQLite by itself leaves it at four megabytes, and at more beside readers"
