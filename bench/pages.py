@@ -38,11 +38,14 @@ PAGES = (
     "/playlists/plan?id=17&template=sync",
     "/songs", "/songs?view=failed", "/songs?view=waiting", "/songs?view=interrupted", "/songs?view=all",
     "/songs?q=source:demo state:failed", "/songs?q=playlist:17", "/songs?q=error:404", "/songs?q=nothing-such",
-    "/songs/bulk?act=retry&q=state:failed", "/items/17", "/items/500000",
+    "/bulk/new?act=retry&q=state:failed", "/bulk", "/items/17", "/items/500000",
     "/logs", "/logs/lines", "/logs/lines?q=level:error", "/logs/lines?q=job:3", "/logs/lines?q=nothing-such",
     "/logs/events", "/logs/events?q=kind:job_*", "/logs/events?q=nothing-such", "/logs/audit",
     "/workflows", "/workflows/full", "/limits", "/system", "/config", "/config/raw", "/config/revisions",
     "/explain/item/17", "/explain/job/3", "/docs",
+    "/requests", "/requests?q=state:done", "/requests?q=hits:>0", "/requests?q=nothing-such", "/requests/new",
+    "/requests/new?title=Long+serial&decodeLinks=on", "/requests/{request}", "/requests/{request}?state=succeeded",
+    "/requests/contents/1", "/jobs/{request}",
 )  # fmt: skip
 LISTS = (
     "/api/dashboard", "/api/jobs", "/api/jobs?q=state:failed", "/api/jobs/3", "/api/jobs/3/items",
@@ -55,6 +58,10 @@ LISTS = (
     "/api/events?q=nothing-such", "/api/commands", "/api/audit", "/api/config/env", "/api/config/revisions",
     "/api/holds", "/api/limits", "/api/breakers", "/api/search?q=number", "/api/explain/item/17", "/api/workflows",
     "/api/workflows/full", "/api/artifacts", "/api/system", "/api/openapi.json", "/healthz", "/readyz", "/metrics",
+    "/api/v1/parse/requests", "/api/v1/parse/requests?limit=200", "/api/v1/parse/requests?status=PENDING&limit=0",
+    "/api/v1/parse/requests?offset=50000", "/api/v1/parse/requests?status=DONE&offset=99000",
+    "/api/v1/parse/requests/{request}", "/api/v1/export/ready?cursor=", "/api/v1/export/ready?page=10",
+    "/api/v1/export/ready?size=10&cursor=", "/api/v1/export/1",
 )  # fmt: skip
 TEXT = ("script", "shelf", "nothing-such", "error:", "search?", "bulk")
 """In addresses that look for a text, or count what matches: they may take longer, and say when they stop."""
@@ -86,12 +93,14 @@ def regions(page: str) -> list[str]:
 
 def addresses(asking: Asking, only: str) -> list[str]:
     found = []
-    for address in (*PAGES, *LISTS):
+    _, newest = asking.get("/api/v1/parse/requests?limit=1")
+    for form in (*PAGES, *LISTS):
+        address = form.replace("{request}", str(json.loads(newest)[0]["id"])) if "{request}" in form else form
         if not address.startswith(only):
             continue
         _, text = asking.get(address)
         found.append(address)
-        if address in PAGES:
+        if form in PAGES:
             mark = "&" if "?" in address else "?"
             found += [f"{address}{mark}fragment={name}" for name in regions(text)]
     return found

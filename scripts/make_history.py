@@ -3,7 +3,8 @@
     python scripts/make_history.py --database sqlite:///big.db --items 1000000 --songs 200000 --events 10000000
 
 Rows are made by the database itself. Two runs over the whole catalog come from make_catalog.py; beside them stands one
-large job and thousands of small ones, in which three of a hundred items failed, for a dozen reasons.
+large job and thousands of small ones, in which three of a hundred items failed, for a dozen reasons; then parse
+requests that are done, and contents.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from dalsegno.store.store import Store, Tx
 if __package__ in (None, ""):
     import sys
 
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
+from bench.requests import fill as fill_requests
+from bench.requests import fill_contents
 from make_catalog import fill, numbers
 
 SMALL = 100
@@ -42,13 +45,15 @@ REASONS = [
 KINDS = ("item_claimed", "item_started", "item_returned", "item_claimed", "item_started", "item_succeeded")
 
 
-def make(store: Store, *, item_count: int, song_count: int, event_count: int, log_count: int) -> None:
+def make(store: Store, *, item_count: int, song_count: int, event_count: int, log_count: int, asked: int) -> None:
     timed("catalog", lambda: fill(store, song_count=song_count, playlist_count=max(50, song_count // 40)))
     have = store.read(lambda tx: _max(tx, items.c.id))
     left = max(0, item_count - have)
     large = left // 2
     timed("one large job", lambda: store.write("make", lambda tx: _jobs(tx, 1, large)))
     timed("small jobs", lambda: store.write("make", lambda tx: _jobs(tx, (left - large) // SMALL, SMALL)))
+    timed("parse requests", lambda: fill_requests(store, asked, done=True))
+    timed("contents", lambda: fill_contents(store, asked // 100))
     timed("groups", lambda: store.write("make", _groups))
     timed("events", lambda: _events(store, event_count))
     timed("logs", lambda: _logs(store, log_count))
@@ -207,6 +212,7 @@ def main() -> None:
     parser.add_argument("--songs", type=int, default=200_000)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--logs", type=int, default=500_000)
+    parser.add_argument("--requests", type=int, default=100_000)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="SELECT statement has a cartesian product")  # it is meant to
     store = open_store(options.database)
@@ -217,6 +223,7 @@ def main() -> None:
             song_count=options.songs,
             event_count=options.events,
             log_count=options.logs,
+            asked=options.requests,
         )
     finally:
         store.close()
