@@ -27,7 +27,7 @@ FIXED = {
     "songs-failed": "/songs?view=failed",
     "songs-waiting": "/songs?view=waiting",
     "songs-all": "/songs?view=all",
-    "bulk": "/songs/bulk?act=retry&q=state:failed&back=/songs",
+    "bulk": "/bulk/new?act=retry&q=state:failed&back=/songs",
     "requests": "/requests",
     "new-request": "/requests/new?title=naruto&decodeLinks=on",
     "exceptions": "/logs",

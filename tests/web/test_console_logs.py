@@ -58,8 +58,8 @@ def test_alike_errors_are_a_group_with_a_trend_a_sample_and_a_way_to_try_again(d
     assert "1 item has it still" in row.text
     assert len(page.all("rect")) == 24
     assert sum(float(bar.attributes["height"]) > 0 for bar in page.all("rect")) == 1
-    retry = [a.attributes["href"] for a in page.all("a") if a.attributes["href"].startswith("/songs/bulk?")]
-    assert retry == [f"/songs/bulk?act=retry&q=group%3A{name}%20state%3Afailed&back=/logs"]
+    retry = [a.attributes["href"] for a in page.all("a") if a.attributes["href"].startswith("/bulk/new?act=retry&q=")]
+    assert retry == [f"/bulk/new?act=retry&q=group%3A{name}%20state%3Afailed&back=/logs"]
     assert desk.http.get(retry[0]).status_code == 200
     sample = check_page(desk, f"/logs/exceptions/{name}")
     assert "The source says 403: not for you." in sample.source
@@ -72,7 +72,7 @@ def test_a_group_that_is_tried_again_has_no_items_left(desk: Desk, songs: Songs)
     name = failed(desk, songs)
     songs.gate.clear()
     query = f"group:{name} state:failed"
-    answer = post(desk, "/songs/bulk", act="retry", q=query, back="/logs")
+    answer = post(desk, "/bulk", act="retry", q=query, back="/logs")
     assert answer.status_code == 200, answer.text
     wait_until(lambda: "no item has it any more" in get(desk, "/logs").by_id(f"row-{name}").text, "the retry")
 
@@ -194,7 +194,7 @@ def test_events_are_listed_and_found(desk: Desk, songs: Songs) -> None:
 def test_the_audit_says_who_did_what_and_to_how_many(desk: Desk, songs: Songs) -> None:
     name = failed(desk, songs)
     post(desk, "/limits/set", name="service:upload", concurrent="2", back="/limits")
-    post(desk, "/songs/bulk", act="retry", q=f"group:{name} state:failed", back="/logs")
+    post(desk, "/bulk", act="retry", q=f"group:{name} state:failed", back="/logs")
     acts = wait_until(lambda: (t := check_page(desk, "/logs/audit").by_id("act-list").text) and "applied" in t and t)
     assert "retried many items" in acts
     assert "set a limit" in acts

@@ -231,50 +231,52 @@ def test_force_retry_runs_again_what_is_done(desk: Desk, at_work: Processed) -> 
 
 
 def test_a_preview_says_to_which_and_to_which_not(desk: Desk, processed: Processed) -> None:
-    page = check_page(desk, "/songs/bulk?" + urlencode({"act": "retry", "q": "stage:a", "back": "/songs?view=all"}))
+    page = check_page(desk, "/bulk/new?" + urlencode({"act": "retry", "q": "stage:a", "back": "/songs?view=all"}))
     text = " ".join(page.by_id("preview").text.split())
     assert "2 items it would be done to" in text
     assert "1 ✓ succeeded" in " ".join(page.by_id("refused").text.split())
     assert "Rain 2 <b>" in page.by_id("first").text
-    assert "Rain 2 <b>" in check_page(desk, f"/songs/bulk?act=retry&id={processed.failed}").by_id("first").text
+    assert "Rain 2 <b>" in check_page(desk, f"/bulk/new?act=retry&id={processed.failed}").by_id("first").text
     assert desk.get(f"/api/job-items/{processed.failed}")["item"]["status"] == "failed", "looking changes nothing"
 
 
 def test_a_command_about_many_is_followed_to_its_end(desk: Desk, at_work: Processed) -> None:
-    answer = desk.http.post("/songs/bulk", data={"act": "retry", "q": "state:failed", "back": "/songs?view=failed"})
+    answer = desk.http.post("/bulk", data={"act": "retry", "q": "state:failed", "back": "/songs?view=failed"})
     where = answer.headers["location"]
-    assert where.startswith("/songs/bulk/")
+    assert where.startswith("/bulk/")
 
     def over() -> Page | None:
         page = check_page(desk, where)
-        return page if "applied" in page.by_id("progress-title").text else None
+        return page if "done" in page.by_id("progress-title").text else None
 
     page = wait_until(over, "the command to be applied")
-    assert page.by_id("bulk-progress").text.split()[2] == "1"
+    assert page.by_id("done").text == "1"
+    number = where.removeprefix("/bulk/").partition("?")[0]
+    assert page.all("a", href=f"/songs?view=all&q=bulk:{number}")
     assert page.all("a", href="/songs?view=failed")
     until(desk, at_work.failed, "succeeded")
 
 
 def test_ticked_items_are_what_a_command_is_about(desk: Desk, at_work: Processed) -> None:
     ids = [str(at_work.failed), str(at_work.interrupted)]
-    assert desk.http.post("/songs/bulk", data={"act": "retry", "id": ids}).status_code == 303
+    assert desk.http.post("/bulk", data={"act": "retry", "id": ids}).status_code == 303
     for number in ids:
         until(desk, int(number), "succeeded")
 
 
 def test_a_command_can_be_stopped(desk: Desk, processed: Processed) -> None:
     """No engine is there, so it waits."""
-    where = desk.http.post("/songs/bulk", data={"act": "retry", "q": "state:failed"}).headers["location"]
-    number = where.removeprefix("/songs/bulk/").partition("?")[0]
-    assert get(desk, where).all("form", action=f"/songs/bulk/{number}/stop")
-    assert desk.http.post(f"/songs/bulk/{number}/stop", data={"back": where}).headers["location"] == where
-    assert "stop was asked for" in get(desk, where).by_id("progress-title").text
-    get(desk, "/songs/bulk/99999", status=404)
+    where = desk.http.post("/bulk", data={"act": "retry", "q": "state:failed"}).headers["location"]
+    number = where.removeprefix("/bulk/").partition("?")[0]
+    assert get(desk, where).all("form", action=f"/bulk/{number}/stop")
+    assert desk.http.post(f"/bulk/{number}/stop", data={"back": where}).headers["location"] == where
+    assert "stopping" in get(desk, where).by_id("progress-title").text
+    get(desk, "/bulk/99999", status=404)
 
 
 @pytest.mark.parametrize("query", [{"act": "burn", "q": ""}, {"act": "retry"}, {"act": "retry", "q": "stat:failed"}])
 def test_a_command_about_nothing_known_is_refused(desk: Desk, query: dict[str, str]) -> None:
-    get(desk, "/songs/bulk?" + urlencode(query), status=422)
+    get(desk, "/bulk/new?" + urlencode(query), status=422)
 
 
 # --- why ---------------------------------------------------------------------------------------------

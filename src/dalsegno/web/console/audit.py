@@ -32,6 +32,8 @@ ACTS = {
     "bulk_retry": N_("retried many items"),
     "bulk_force_retry": N_("force-retried many items"),
     "bulk_cancel": N_("canceled many items"),
+    "bulk_skip": N_("skipped many items"),
+    "bulk_priority": N_("changed the priority of many jobs"),
     "job_submitted": N_("started a job"),
     "limit_set": N_("set a limit"),
     "limit_cleared": N_("removed a limit"),
@@ -39,6 +41,12 @@ ACTS = {
     "breaker_opened": N_("stopped calls"),
     "breaker_half_open": N_("let one call try"),
     "breaker_closed": N_("let calls through again"),
+    "schedule_added": N_("added a schedule"),
+    "schedule_changed": N_("changed a schedule"),
+    "schedule_paused": N_("paused a schedule"),
+    "schedule_resumed": N_("resumed a schedule"),
+    "schedule_removed": N_("removed a schedule"),
+    "schedule_asked": N_("ran a schedule"),
     "hold_set": N_("held everything or a service"),
     "hold_released": N_("released a hold"),
     "lane_held": N_("held a lane"),
@@ -50,7 +58,7 @@ ACTS = {
     "console_signed_out": N_("signed out"),
 }
 """What was done, in words; what is not here is called by its own name."""
-LIVE = ("commands", "jobs", "limits", "breakers", "holds", "config")
+LIVE = ("commands", "jobs", "limits", "breakers", "holds", "config", "schedules")
 
 
 @router.get("/logs/audit")

@@ -1,7 +1,8 @@
-"""Something done to many items: first a preview, then a command that can be followed and stopped."""
+"""Something done to everything that matches: first a preview, then an operation that can be followed and stopped."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -11,10 +12,13 @@ from starlette.datastructures import ImmutableMultiDict
 
 from dalsegno.catalog.find import ITEMS
 from dalsegno.engine.bulk import stop_bulk
-from dalsegno.errors import InputInvalid, NotFound
+from dalsegno.errors import InputInvalid
 from dalsegno.insight.bulk import Action, Preview, preview, preview_of
-from dalsegno.insight.commands import get_command
-from dalsegno.insight.query import parse
+from dalsegno.insight.groups import GROUPS, find_groups
+from dalsegno.insight.jobs import JOBS, find_jobs
+from dalsegno.insight.operations import find_operations, get_operation
+from dalsegno.insight.query import MOST_VALUES, Query, parse
+from dalsegno.insight.walk import SECONDS
 from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.parameters import Number
@@ -22,85 +26,151 @@ from dalsegno.web.console.acting import Form, acted, commanded, field, go, local
 from dalsegno.web.console.frame import render, words_of
 from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.pages import pages
-from dalsegno.web.room import Here, Room, Who
+from dalsegno.web.room import Here, Who
 
 router = pages()
 
-ACTS: dict[str, Action] = {"retry": "bulk_retry", "force_retry": "bulk_force_retry", "cancel": "bulk_cancel"}
-TITLES = {"retry": N_("Retry"), "force_retry": N_("Force-retry"), "cancel": N_("Cancel items")}
+PAGE = 30
+LONGER = 2.0
+"""Seconds for counting, for whoever wants to know it exactly."""
+ACTS: dict[str, Action] = {
+    "retry": "bulk_retry", "force_retry": "bulk_force_retry", "skip": "bulk_skip", "cancel": "bulk_cancel",
+    "priority": "bulk_priority",
+}  # fmt: skip
+TITLES = {
+    "retry": N_("Retry"),
+    "force_retry": N_("Force-retry"),
+    "skip": N_("Skip"),
+    "cancel": N_("Cancel items"),
+    "priority": N_("Change the priority"),
+}
 SAYS = {
     "retry": N_("Items that failed or were interrupted get a fresh budget of attempts; finished jobs go on for them."),
     "force_retry": N_("Also what is done is done once more: files are fetched again, and old ones stay until then."),
+    "skip": N_("What waits, failed or was interrupted is not done, and what follows from it goes on as if it were."),
     "cancel": N_("What waits is taken out of its job for good. What runs is not touched."),
+    "priority": N_("A priority is a job's: it changes for every job that owns one of the items and is not over."),
+}
+WHY = {
+    "being_canceled": N_("their job is being canceled"),
+    "twin_active": N_("another job does the same now"),
+    "another_job": N_("of another job"),
+    "same_priority": N_("have this priority already"),
+    "finished": N_("are over"),
+    "pruned": N_("their job is kept no longer"),
 }
 
 
-@router.get("/songs/bulk")
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the preview is about, as the form that starts it says it again."""
+
+    act: str
+    q: str
+    ids: list[int]
+    priority: int | None
+    more: bool = False
+    """Of jobs or groups more match than a query can name."""
+
+
+@router.get("/bulk")
+def operations(request: Request, here: Here, cursor: str | None = None) -> HTMLResponse:
+    found = here.store.read(lambda tx: find_operations(tx, cursor=cursor, limit=PAGE))
+    return render(
+        request, here, "bulk_list.html", page="jobs", live=() if cursor else ("commands", "items", "jobs"), found=found,
+        cursor=cursor, acts=_by_verb(), now=here.store.clock.now(),
+    )  # fmt: skip
+
+
+@router.get("/bulk/new")
 def bulk(request: Request, here: Here) -> HTMLResponse:
     """How many it would be done to, to how many not and why, and to which first. Nothing is changed."""
     form = request.query_params
-    act, seen = _asked(here, form)
-    keys = seen.names
-    names = here.store.read(lambda tx: names_of(tx, keys))
+    longer = "longer" in form
+
+    def read(tx: Tx) -> tuple[Asked, Preview, dict[str, str]]:
+        asked = _asked(tx, form)
+        seen = _preview(tx, asked, LONGER if longer else SECONDS)
+        return asked, seen, {} if seen.unit == "jobs" else names_of(tx, seen.names)
+
+    asked, seen, names = here.store.read(read)
     return render(
-        request, here, "songs_bulk.html", page="songs", act=act, acts=TITLES, says=SAYS, seen=seen, names=names,
-        q=str(form.get("q") or ""), ids=_ids(form),
-        back=local(str(form.get("back") or ""), "/songs"),
+        request, here, "bulk.html", page="jobs", asked=asked, act=asked.act, acts=TITLES, says=SAYS, why=WHY, seen=seen,
+        names=names, longer=longer, most=MOST_VALUES, back=local(str(form.get("back") or ""), "/songs"),
     )  # fmt: skip
 
 
-@router.post("/songs/bulk")
+@router.post("/bulk")
 def begin(request: Request, here: Here, who: Who, form: Form) -> Response:
     """The command itself. Guards are asked again for every item, at the moment it is changed."""
-    act = _act(form)
-    ids = _ids(form)
-    payload: dict[str, Any] = {"items": ids} if ids else {"query": str(parse(field(form, "q"), ITEMS))}
-    command = commanded(here, who, ACTS[act], payload=payload)
+    asked = here.store.read(lambda tx: _asked(tx, form))
+    payload: dict[str, Any] = {"items": asked.ids} if asked.ids else {"query": asked.q}
+    if asked.act == "priority":
+        payload["priority"] = asked.priority
+    command = commanded(here, who, ACTS[asked.act], payload=payload)
     back = local(field(form, "back"), "/songs")
-    return go(request, here, f"/songs/bulk/{command.id}?back={quote(back, safe='')}")
+    return go(request, here, f"/bulk/{command.id}?back={quote(back, safe='')}")
 
 
-@router.get("/songs/bulk/{command_id}")
-def follow(request: Request, here: Here, command_id: Number) -> HTMLResponse:
-    def read(tx: Tx) -> Any:
-        found = get_command(tx, command_id)
-        if found.type not in ACTS.values():
-            raise NotFound(what="command about many items", id=command_id)
-        return found
-
-    command = here.store.read(read)
-    act = next(act for act, kind in ACTS.items() if kind == command.type)
+@router.get("/bulk/{operation_id}")
+def follow(request: Request, here: Here, operation_id: Number) -> HTMLResponse:
+    found = here.store.read(lambda tx: get_operation(tx, operation_id))
     return render(
-        request, here, "songs_bulk_follow.html", page="songs", live=("commands", "items"), command=command, act=act,
-        acts=TITLES, progress=command.progress or {}, back=local(str(request.query_params.get("back") or ""), "/songs"),
-        now=here.store.clock.now(),
+        request, here, "bulk_follow.html", page="jobs", live=("commands", "items", "jobs"), found=found,
+        command=found.command, title=_by_verb()[found.verb], why=WHY,
+        back=local(str(request.query_params.get("back") or ""), "/bulk"), now=here.store.clock.now(),
     )  # fmt: skip
 
 
-@router.post("/songs/bulk/{command_id}/stop")
-def stop(request: Request, here: Here, form: Form, command_id: Number) -> Response:
+@router.post("/bulk/{operation_id}/stop")
+def stop(request: Request, here: Here, form: Form, operation_id: Number) -> Response:
     words = words_of(request, here)
 
     def work() -> str:
-        here.store.write("stop", lambda tx: stop_bulk(tx, command_id))
+        here.store.write("stop", lambda tx: stop_bulk(tx, operation_id))
         return words.text("It stops after the bit it is at. What it has done stays done.")
 
-    return acted(request, here, form, work, f"/songs/bulk/{command_id}")
+    return acted(request, here, form, work, f"/bulk/{operation_id}")
 
 
-def _asked(here: Room, form: ImmutableMultiDict[str, Any]) -> tuple[str, Preview]:
+def _by_verb() -> dict[str, str]:
+    return {act.replace("_", "-"): title for act, title in TITLES.items()}
+
+
+# --- what is asked for ------------------------------------------------------------------------------
+
+
+def _asked(tx: Tx, form: ImmutableMultiDict[str, Any]) -> Asked:
     act, ids = _act(form), _ids(form)
+    priority = _priority(form) if act == "priority" else None
     if ids:
-        return act, here.store.read(lambda tx: preview_of(tx, ACTS[act], ids))
-    query = parse(str(form.get("q") or ""), ITEMS)
-    return act, here.store.read(lambda tx: preview(tx, ACTS[act], query, among=ITEMS))
+        return Asked(act, "", ids, priority)
+    if "jobs" in form:  # those that match now, by number: a job that is retried soon matches no more
+        jobs = find_jobs(tx, parse(str(form["jobs"]), JOBS), limit=MOST_VALUES)
+        numbers = [str(line.job.id) for line in jobs.lines] or ["0"]
+        query = parse(str(form.get("q") or ""), ITEMS).with_("job", *numbers)
+        return Asked(act, str(query), [], priority, more=jobs.next_cursor is not None)
+    if "groups" in form:
+        groups = find_groups(tx, parse(str(form["groups"]), GROUPS), limit=MOST_VALUES)
+        names = [line.group.fingerprint for line in groups.lines] or ["none"]
+        query = Query().with_("group", *names).with_("state", "failed")
+        return Asked(act, str(query), [], priority, more=groups.next_cursor is not None)
+    return Asked(act, str(parse(str(form.get("q") or ""), ITEMS)), [], priority)
+
+
+def _preview(tx: Tx, asked: Asked, seconds: float) -> Preview:
+    action = ACTS[asked.act]
+    if asked.ids:
+        return preview_of(tx, action, asked.ids, priority=asked.priority)
+    query = parse(asked.q, ITEMS)
+    return preview(tx, action, query, among=ITEMS, priority=asked.priority, seconds=seconds)
 
 
 def _act(form: ImmutableMultiDict[str, Any]) -> str:
     act = str(form.get("act") or "")
     if act not in ACTS:
         raise InputInvalid(problem=N_("Choose what to do with these items."))
-    if not form.getlist("id") and "q" not in form:
+    if not form.getlist("id") and not {"q", "jobs", "groups"} & set(form):
         raise InputInvalid(problem=N_("No item is ticked."))
     return act
 
@@ -108,3 +178,11 @@ def _act(form: ImmutableMultiDict[str, Any]) -> str:
 def _ids(form: ImmutableMultiDict[str, Any]) -> list[int]:
     texts = {text for text in map(str, form.getlist("id")) if text.isascii() and text.isdecimal() and len(text) < 19}
     return sorted(int(text) for text in texts if int(text))
+
+
+def _priority(form: ImmutableMultiDict[str, Any]) -> int:
+    text = str(form.get("priority") or "50").strip()
+    try:
+        return int(text)
+    except ValueError:
+        raise InputInvalid(problem=N_("A priority is a whole number.")) from None
