@@ -152,7 +152,7 @@ def _form(
 
     return render(
         request, here, "new_job.html", page="jobs", status=200 if error is None else error.status, form=form,
-        chosen=chosen, plan=plan, wrong=wrong, sources=_sources(here), prefix=WORKFLOW,
+        chosen=chosen, plan=plan, wrong=wrong, sources=sources_of(here), prefix=WORKFLOW,
         says_stop=partial(stops, words), says_basis=partial(basis, words),
         templates={key: [step.key for step in made.steps] for key, made in TEMPLATES.items()}, **here.store.read(read),
     )  # fmt: skip
@@ -165,7 +165,7 @@ def _plan(here: Room, form: ImmutableMultiDict[str, Any]) -> tuple[Plan | None, 
         return None, str(error)
 
 
-def _sources(here: Room) -> list[str]:
+def sources_of(here: Room) -> list[str]:
     snapshot: Mapping[str, Any] = here.settings.snapshot()
     found = Sources(Config(here.settings.thawed(snapshot)))
     try:

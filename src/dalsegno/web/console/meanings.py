@@ -25,6 +25,10 @@ MEANINGS = {
         N_("Give the user that runs this write access to it."),
     ),
     "config_nowhere": (N_("There is no settings file to save"), N_("Start the process with --env-file.")),
+    "cron_invalid": (
+        N_("This cron expression cannot be used"),
+        N_("It has five fields: minute, hour, day of month, month, day of week."),
+    ),
     "database_corrupt": (N_("The database file is damaged"), N_("Move it aside and restore a backup.")),
     "database_full": (N_("The disk of the database is full"), N_("Free some space; work goes on by itself.")),
     "database_on_network_share": (
@@ -45,6 +49,11 @@ MEANINGS = {
         N_("This console does not answer to this name"),
         N_("Use another of its addresses, or add the name to CONSOLE_HOSTS."),
     ),
+    "schedule_busy": (
+        N_("It was not run: the job of its last run is not over"),
+        N_("Wait for that job, cancel it, or let runs of this schedule queue or overlap."),
+    ),
+    "schedule_exists": (N_("There is a schedule of this name already"), N_("Give this one another name.")),
     "input_invalid": (N_("That cannot be used as it is"), N_("Correct it and try again.")),
     "internal_error": (
         N_("Something unexpected went wrong"),

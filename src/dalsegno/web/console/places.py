@@ -22,6 +22,7 @@ PLACES = (
     Place("jobs", "/jobs", N_("Jobs"), "j"),
     Place("playlists", "/playlists", N_("Playlists"), "p"),
     Place("songs", "/songs", N_("Songs"), "s"),
+    Place("schedules", "/schedules", N_("Schedules"), "t"),
     Place("requests", "/requests", N_("Requests"), "r"),
     Place("logs", "/logs", N_("Logs"), "l"),
     Place("config", "/config", N_("Config"), "c"),

@@ -18,6 +18,8 @@ from dalsegno.web.console import (
     playlists,
     requests,
     revisions,
+    schedule_form,
+    schedules,
     songs,
     system,
     workflows,
@@ -25,7 +27,7 @@ from dalsegno.web.console import (
 
 PAGES = (
     common.router, dashboard.router, playlists.router, songs.router, bulk.router, item.router,
-    jobs.router, job.router, job_acts.router, requests.router,
+    jobs.router, job.router, job_acts.router, schedule_form.router, schedules.router, requests.router,
     exceptions.router, logs.router, audit.router, workflows.router, limits.router, system.router,
     config.router, revisions.router,
 )  # fmt: skip
