@@ -301,21 +301,6 @@ def test_the_server_is_looked_at(server_store: Store) -> None:
     assert codes(server_store, server.look, scarce=0.0).keys() == {"connections_scarce"}
 
 
-def test_a_pooler_is_noticed_by_the_number_it_makes_up(server_store: Store) -> None:
-    """PgBouncer tells its clients another backend than the one that answers."""
-
-    class Pooled:
-        def __init__(self, raw: Any) -> None:
-            self.info = type("Info", (), {"backend_pid": raw.info.backend_pid + 1})
-
-    def look(tx: Any) -> list[Finding]:
-        tx.raw = Pooled(tx.raw)
-        return server.look(tx)
-
-    (told,) = server_store.read(look)
-    assert (told.code, told.severity) == ("pooler_between", "note")
-
-
 def test_what_other_users_do_may_be_hidden(server_store: Store, postgres_url: str, postgres: Postgres) -> None:
     with postgres.admin() as admin:
         admin.execute("CREATE ROLE onlooker LOGIN")

@@ -39,6 +39,7 @@ def subjects(
     asked = [Subject(name, partial(_read, store, look)) for name, look in READS.items()]
     asked += [
         Subject("database", partial(_read, store, _answers)),
+        Subject("outage", partial(_outage, store)),
         Subject("clocks", partial(_read, store, lambda tx: clocks.look(tx, store.clock))),
         *without_database(settings, env_file, problem, known=lambda: store.read(library_roots)),
         Subject("parts", partial(_left, lambda: parts.look(store, settings.library_root)), dear=True),
@@ -70,6 +71,14 @@ def _read(store: Store, look: Callable[[Tx], list[Finding]]) -> list[Finding]:
             return look(tx)
 
     return store.read(read)
+
+
+def _outage(store: Store) -> list[Finding]:
+    """As this process has met it."""
+    met = store.outage
+    if met is None:
+        return []
+    return [found("database_unwritable", "error", "outage", met.since, problem=met.says)]
 
 
 def _left(look: Callable[[], list[Finding]]) -> list[Finding]:

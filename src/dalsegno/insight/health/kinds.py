@@ -84,6 +84,11 @@ KINDS = {
         "The first `dalsegno serve` or `dalsegno migrate` makes it.",
     ),
     "database_away": Kind("database", "The database cannot be opened: %(problem)s", "%(help)s"),
+    "database_unwritable": Kind(
+        "database",
+        "The database does not do what it is asked: %(problem)s",
+        "Mend what it says; everything waits and goes on by itself.",
+    ),
     "schema_behind": Kind(
         "database",
         "The schema is at %(found)s; this version needs %(known)s.",
