@@ -65,6 +65,9 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
     ("force_retry_item", "POST", "/api/job-items/{item_id}/force-retry", {"item_id": "DONE"}, {}, {}),
     ("bulk_preview", "POST", "/api/bulk/preview", {}, {}, {"action": "retry", "q": "state:failed stage:download"}),
     ("bulk", "POST", "/api/bulk", {}, {}, {"action": "retry", "q": "state:failed stage:download"}),
+    ("operations", "GET", "/api/bulk", {}, {"limit": 1}, None),
+    ("operation", "GET", "/api/bulk/{operation_id}", {"operation_id": "BULK"}, {}, None),
+    ("stop_operation", "POST", "/api/bulk/{operation_id}/stop", {"operation_id": "BULK"}, {}, None),
     ("facets", "GET", "/api/facets", {}, {"q": "job:1"}, None),
     ("exceptions", "GET", "/api/exceptions", {}, {"q": "service:download", "limit": 1}, None),
     ("exception", "GET", "/api/exceptions/{fingerprint}", {"fingerprint": "GROUP"}, {}, None),
@@ -203,6 +206,10 @@ def _search_at(client: httpx.Client, url: str) -> None:
     client.put("/api/config/env", json=saved).raise_for_status()
 
 
+STOPS = {"stop_command": "bulk", "stop_operation": "operation"}
+"""What is shown of a stop that came too late: the same, stopped."""
+
+
 def _record(client: httpx.Client) -> dict[str, Any]:
     known = {(method.upper(), path): operation["operationId"]
              for path, operations in client.get("/api/openapi.json").json()["paths"].items()
@@ -217,9 +224,12 @@ def _record(client: httpx.Client) -> dict[str, Any]:
         _prepare(client, name, places)
         found, sent = _placed(given, places), _placed(body, places)
         answer = client.request(method, path.format(**found), params=query, json=sent)
-        if name == "stop_command" and answer.status_code == 409:  # too late: the demo has few items
-            asked = recorded["bulk"]["response"]
-            stopped = {**asked, "stop_requested_at": asked["created_at"]}
+        if name in STOPS and answer.status_code == 409:  # too late: the demo has few items
+            asked = recorded[STOPS[name]]["response"]
+            told = asked.get("command", asked)
+            stopped = {**told, "stop_requested_at": told["created_at"]}
+            if name == "stop_operation":
+                stopped = {**asked, "state": "stopped", "command": stopped}
             recorded[name] = {"path": found, "query": {}, "request": None, "status": 202, "response": stopped}
             continue
         if name in LIKE and answer.status_code == 409:
