@@ -87,7 +87,7 @@ for group in (
 ):
     app.add_typer(group.app)
 app.add_typer(bulk.app, name="bulk")
-app.add_typer(schedule_orders.schedule_app, name="schedule")
+app.add_typer(schedule_orders.app, name="schedule")
 app.add_typer(flow.breaker_app, name="breaker")
 app.add_typer(retention.archive_app, name="archive")
 app.add_typer(workflows.app, name="workflow")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dalsegno.engine.orders import Order
     from dalsegno.store.store import Store
 
+app = schedule_app
 Cron = Annotated[str | None, typer.Option("--cron", metavar="EXPRESSION", help=CRON)]
 CatchUp = Annotated[
     str | None,

@@ -71,7 +71,7 @@ def create_schedule(request: Request, here: Here, who: Who, form: Form) -> Respo
 @router.get("/schedules/{schedule_id:int}/edit")
 def edit_schedule(request: Request, here: Here, schedule_id: Number) -> HTMLResponse:
     it = here.store.read(lambda tx: get_schedule(tx, schedule_id)).schedule
-    form = FormData(request.query_params.multi_items()) if "cron" in request.query_params else _filled(it)
+    form = FormData([*request.query_params.multi_items()]) if "cron" in request.query_params else _filled(it)
     return _form(request, here, form, it=it)
 
 
