@@ -168,7 +168,7 @@ def _events_of(tx: Tx, job_id: int, within: Mark | None, rows: int) -> tuple[int
             sa.select(items.c.id, items.c.seq)
             .where(items.c.stage_id == stage, order > sa.tuple_(sa.literal(stage), sa.literal(after)))
             .order_by(items.c.seq)
-            .limit(max(1, rows // 4))  # an item has about four
+            .limit(max(1, rows // 3))  # an item has about three
         )
         if some:
             gone += _delete(tx, events, events.c.item_id.in_([row["id"] for row in some]))

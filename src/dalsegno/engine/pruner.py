@@ -26,8 +26,8 @@ logger = logging.getLogger("dalsegno.engine")
 FIRST_AFTER = 30.0
 """Seconds after the start: whoever starts has something else to do first."""
 EVERY = 60.0
-BREATH = 0.02
-"""Seconds between two steps, at least: as long as the step took."""
+BREATH, LONGEST_BREATH = 0.02, 0.1
+"""Seconds between two steps: as long as the step took, within these."""
 LAST = "retention.last"
 """The key in system_settings that tells of the last round."""
 TOLD = ("jobs", "items", "artifacts", "events", "logs", "months", "archived")
@@ -69,7 +69,7 @@ class Pruner(Looper):
         except BaseException:
             self._round, self._due = None, time.monotonic() + EVERY
             raise
-        return max(BREATH, self._pace.seconds)
+        return min(max(BREATH, self._pace.seconds), LONGEST_BREATH)
 
 
 def one_round(
@@ -92,9 +92,9 @@ def one_round(
 def _steps(store: Store, pace: Pace, policy: Policy, names: list[str], keep: Keep | None) -> Iterator[Taken]:
     for lane in names:
         rule = policy.of(lane)
+        yield from forget_lane(store, pace, policy, lane)  # first: what a job said is found by the job
         yield from prune_jobs(store, pace, lane, rule)
         yield from prune_failed(store, pace, lane, rule)
-        yield from forget_lane(store, pace, policy, lane)
     yield from forget_old(store, pace, policy, keep)
 
 

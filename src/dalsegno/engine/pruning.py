@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 LOCK = 4_770_520
 """PostgreSQL advisory lock of a step: one process prunes at a time, also through PgBouncer in transaction mode."""
-LEAST, MOST = 100, 5_000
+LEAST, MOST = 500, 5_000
 """Rows in a step."""
-QUICK, SLOW = 0.01, 0.04
+QUICK, SLOW = 0.02, 0.05
 """Seconds: a step that takes less may grow, one that takes more is too large."""
 PAGE = 100
 """Jobs that are looked at together."""
@@ -44,19 +44,22 @@ class Pace:
     """How many rows a step takes, so that nobody waits for it for long."""
 
     def __init__(self) -> None:
-        self.rows = LEAST * 2
+        self.rows = LEAST
         self.seconds = 0.0
-        """What the last step took."""
+        """What the last step took, without what it waited for its turn."""
 
     def step(self, store: Store, work: Callable[[Tx], Any]) -> Any:
-        began = time.monotonic()
-        found = store.write("prune", lambda tx: work(_alone(tx)))
-        self.seconds = time.monotonic() - began
+        found, self.seconds = store.write("prune", lambda tx: _timed(_alone(tx), work))
         if self.seconds < QUICK:
             self.rows = min(MOST, self.rows * 2)
         elif self.seconds > SLOW:
             self.rows = max(LEAST, self.rows // 2)
         return found
+
+
+def _timed(tx: Tx, work: Callable[[Tx], Any]) -> tuple[Any, float]:
+    began = time.monotonic()
+    return work(tx), time.monotonic() - began
 
 
 def _alone(tx: Tx) -> Tx:
@@ -207,22 +210,30 @@ def _take(tx: Tx, chosen: Sequence[Candidate], rows: int, *, failed: bool) -> Ta
     by_job: dict[int, list[sa.RowMapping]] = {}
     for row in tx.rows(own.order_by(stages.c.job_id, stages.c.id).with_for_update()):
         by_job.setdefault(row["job_id"], []).append(row)
+    over: list[Candidate] = []
     for each in chosen:
-        parts = by_job.get(each.id, [])
         if ended.get(each.id) != each.finished_at:
             continue  # somebody opened it again
-        if not failed and any(part["failed"] or part["interrupted"] for part in parts):
-            continue
-        left = rows - taken["items"] - taken["artifacts"]
-        if left <= 0 or not _empty(tx, each.id, [part["id"] for part in parts], left, taken):
-            tx.insert_new(prunings, {"job_id": each.id, "since": tx.now})
-            taken["unfinished"] += 1
-            return taken
-        tx.conn.execute(sa.delete(stages).where(stages.c.job_id == each.id))
-        tx.conn.execute(sa.delete(jobs).where(jobs.c.id == each.id))
-        tx.conn.execute(sa.delete(prunings).where(prunings.c.job_id == each.id))
-        taken["jobs"] += 1
+        if failed or not any(part["failed"] or part["interrupted"] for part in by_job.get(each.id, [])):
+            over.append(each)
+    parts = [part["id"] for each in over for part in by_job.get(each.id, [])]
+    if len(over) == 1 and over[0].items > rows and not _empty(tx, over[0].id, parts, rows, taken):
+        tx.insert_new(prunings, {"job_id": over[0].id, "since": tx.now})
+        taken["unfinished"] += 1
+        return taken
+    _remove(tx, [each.id for each in over], parts, taken)
     return taken
+
+
+def _remove(tx: Tx, job_ids: Sequence[int], stage_ids: Sequence[int], taken: Taken) -> None:
+    """Small jobs, whole."""
+    if not job_ids:
+        return
+    taken["items"] += tx.conn.execute(sa.delete(items).where(items.c.stage_id.in_(stage_ids))).rowcount
+    taken["artifacts"] += tx.conn.execute(sa.delete(artifacts).where(artifacts.c.job_id.in_(job_ids))).rowcount
+    tx.conn.execute(sa.delete(stages).where(stages.c.job_id.in_(job_ids)))
+    taken["jobs"] += tx.conn.execute(sa.delete(jobs).where(jobs.c.id.in_(job_ids))).rowcount
+    tx.conn.execute(sa.delete(prunings).where(prunings.c.job_id.in_(job_ids)))
 
 
 def _empty(tx: Tx, job_id: int, stage_ids: Iterable[int], rows: int, taken: Taken) -> bool:
