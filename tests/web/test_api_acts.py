@@ -261,3 +261,34 @@ def test_a_console_that_only_shows_refuses_all_of_it(store: Store, consoles: Cal
     for path in ("/api/jobs", "/api/bulk", "/api/pause", "/api/breakers/x/reset"):
         problem(desk.http.post(path, json={}), 403, "read_only")
     problem(desk.http.delete("/api/limits/x"), 403, "read_only")
+
+
+# --- operations -------------------------------------------------------------------------------------
+
+
+def test_what_an_operation_changed_is_found_by_its_number(desk: Desk, songs: Songs) -> None:
+    job_id = finished(desk, songs)
+    seen = desk.post("/api/bulk/preview", {"action": "skip", "q": "", "job": job_id}, 200)
+    assert (seen["unit"], seen["eligible"], seen["refused"], seen["waiting"]) == ("items", 1, {"succeeded": 5}, None)
+    done = follow(desk, desk.http.post("/api/bulk", json={"action": "skip", "q": "state:failed"}))
+    told = desk.get(f"/api/bulk/{done['id']}")
+    assert (told["verb"], told["state"], told["done"], told["result"]) == ("skip", "done", 1, f"bulk:{done['id']}")
+    (item,) = desk.get(f"/api/items?q={told['result']}")["items"]
+    assert item["status"] == "skipped"
+    assert [each["id"] for each in desk.get(f"/api/jobs?q={told['result']}")["jobs"]] == [job_id]
+    assert desk.get(f"/api/exceptions?q={told['result']}")["exceptions"] == []
+    assert [each["id"] for each in desk.get("/api/bulk")["operations"]] == [done["id"]]
+    problem(desk.http.post(f"/api/bulk/{done['id']}/stop"), 409, "command_refused")
+    problem(desk.http.get("/api/bulk/9999"), 404, "not_found")
+    desk.until(job_id, "completed")
+
+
+def test_jobs_are_put_before_others_by_a_query_about_items(desk: Desk, songs: Songs) -> None:
+    job_id = finished(desk, songs)
+    asked = {"action": "priority", "q": f"job:{job_id}", "priority": 7}
+    seen = desk.post("/api/bulk/preview", asked, 200)
+    assert (seen["unit"], seen["eligible"]) == ("jobs", 0), "it is over"
+    done = follow(desk, desk.http.post("/api/bulk", json=asked))
+    assert done["progress"]["done"] == 0
+    problem(desk.http.post("/api/bulk", json={"action": "priority", "q": ""}), 422, "input_invalid")
+    problem(desk.http.post("/api/bulk", json={"action": "retry", "q": "", "priority": 7}), 422, "input_invalid")
