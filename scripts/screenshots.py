@@ -28,6 +28,7 @@ FIXED = {
     "songs-waiting": "/songs?view=waiting",
     "songs-all": "/songs?view=all",
     "bulk": "/bulk/new?act=retry&q=state:failed&back=/songs",
+    "bulk-operations": "/bulk",
     "requests": "/requests",
     "new-request": "/requests/new?title=naruto&decodeLinks=on",
     "exceptions": "/logs",
