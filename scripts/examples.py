@@ -32,6 +32,13 @@ LONGEST = 400
 SCOPE = {"sources": [], "pools": [], "playlists": ["Slow Cello 4"], "songs": [], "query": ""}
 NEW = {"template": "全链路", "scope": SCOPE, "priority": 50, "options": {"note": "film night"}}
 NAS = {"requested_by": "nas"}
+NIGHTLY = {
+    "name": "nightly",
+    "workflow": "full",
+    "cron": "30 2 * * *",
+    "time_zone": "Europe/Berlin",
+    "overlap": "queue",
+}
 LIKE = {"cancel_parse_request": "cancel_job", "retry_parse_request": "retry_job"}
 """What the demo may refuse because it is over by then, and what answers alike."""
 
@@ -55,6 +62,23 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
     ("cancel_job", "POST", "/api/jobs/{job_id}/cancel", {"job_id": 2}, {}, {"requested_by": "nas"}),
     ("clone_job", "POST", "/api/jobs/{job_id}/clone", {"job_id": 1}, {}, {"priority": 200}),
     ("retry_job", "POST", "/api/jobs/{job_id}/retry", {"job_id": 1}, {}, {"requested_by": "nas"}),
+    ("create_schedule", "POST", "/api/schedules", {}, {}, NIGHTLY),
+    ("run_schedule", "POST", "/api/schedules/{schedule_id}/run", {"schedule_id": 1}, {}, NAS),
+    ("schedule", "GET", "/api/schedules/{schedule_id}", {"schedule_id": 1}, {}, None),
+    ("schedules", "GET", "/api/schedules", {}, {"q": "state:active template:full", "limit": 1}, None),
+    ("schedule_runs", "GET", "/api/schedules/{schedule_id}/runs", {"schedule_id": 1}, {"limit": 1}, None),
+    ("change_schedule", "PATCH", "/api/schedules/{schedule_id}", {"schedule_id": 1}, {}, {"cron": "0 4 * * *"}),
+    ("pause_schedule", "POST", "/api/schedules/{schedule_id}/pause", {"schedule_id": 1}, {}, {"reason": "film night"}),
+    ("resume_schedule", "POST", "/api/schedules/{schedule_id}/resume", {"schedule_id": 1}, {}, NAS),
+    ("remove_schedule", "DELETE", "/api/schedules/{schedule_id}", {"schedule_id": 1}, {}, None),
+    (
+        "preview_schedule",
+        "GET",
+        "/api/schedules/preview",
+        {},
+        {"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "count": 2},
+        None,
+    ),
     ("items", "GET", "/api/jobs/{job_id}/items", {"job_id": 1}, {"q": "stage:download state:failed", "limit": 1}, None),
     ("events_of_job", "GET", "/api/jobs/{job_id}/events", {"job_id": 1}, {"q": "kind:job_*", "limit": 2}, None),
     ("commands_about_job", "GET", "/api/jobs/{job_id}/commands", {"job_id": 2}, {"limit": 2}, None),
