@@ -16,6 +16,8 @@ logger = logging.getLogger("dalsegno.doctor")
 
 LIMIT = 5.0
 """Seconds that looking at one subject may take."""
+BACK = 0.5
+"""Seconds in which whom the database has cut off is back, and has let go of its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def examine(subjects: Sequence[Subject], limit: float = LIMIT) -> tuple[list[Fin
     looks = [_Look(subject) for subject in subjects]
     for look in looks:
         threading.Thread(target=look.run, name=f"dalsegno-doctor-{look.subject.name}", daemon=True).start()
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + limit + BACK
     findings: dict[tuple[str, str], Finding] = {}
     looked = []
     for look in looks:

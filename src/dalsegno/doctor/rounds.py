@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from dalsegno.doctor.examination import Looked, examine
+from dalsegno.doctor.examination import BACK, LIMIT, Looked, examine
 from dalsegno.doctor.subjects import subjects
 from dalsegno.insight.health.finding import Finding, Severity, in_order, worst_of
 
@@ -61,6 +61,16 @@ class Rounds:
         self._current = current
         self._lock = threading.Lock()
         self._near, self._far = _Half(OFTEN), _Half(SELDOM)
+        self._closed = False
+
+    def close(self) -> None:
+        """No more looks; the one that is under way is waited for, since it reads from a store that is closed next."""
+        with self._lock:
+            self._closed = True
+            looking = [half.looking for half in (self._near, self._far)]
+        for each in looking:
+            if each is not None:
+                each.wait(LIMIT + 2 * BACK)
 
     def health(self, patience: float = PATIENCE) -> Health:
         waits = [self._start(half, dear=half is self._far) for half in (self._near, self._far)]
@@ -80,7 +90,7 @@ class Rounds:
 
     def _start(self, half: _Half, *, dear: bool) -> threading.Event | None:
         with self._lock:
-            if half.looking is None and time.monotonic() >= half.good_until:
+            if not self._closed and half.looking is None and time.monotonic() >= half.good_until:
                 half.looking = threading.Event()
                 args = (half, half.looking, dear)
                 threading.Thread(target=self._look, args=args, name="dalsegno-rounds", daemon=True).start()

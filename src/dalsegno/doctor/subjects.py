@@ -33,20 +33,30 @@ READS: dict[str, Callable[[Tx], list[Finding]]] = {
 
 
 def subjects(
-    store: Store, settings: Settings, env_file: Path | None, problem: str | None = None, *, thorough: bool = False
+    store: Store,
+    settings: Settings,
+    env_file: Path | None,
+    problem: str | None = None,
+    *,
+    thorough: bool = False,
+    limit: float = LIMIT,
 ) -> list[Subject]:
     """`problem`: why the settings file is not in force. `thorough`: also what takes its time."""
-    asked = [Subject(name, partial(_read, store, look)) for name, look in READS.items()]
+
+    def ask(look: Callable[[Tx], list[Finding]]) -> Callable[[], list[Finding]]:
+        return partial(_read, store, look, limit)
+
+    asked = [Subject(name, ask(look)) for name, look in READS.items()]
     asked += [
-        Subject("database", partial(_read, store, _answers)),
+        Subject("database", ask(_answers)),
         Subject("outage", partial(_outage, store)),
-        Subject("clocks", partial(_read, store, lambda tx: clocks.look(tx, store.clock))),
+        Subject("clocks", ask(lambda tx: clocks.look(tx, store.clock))),
         *without_database(settings, env_file, problem, known=lambda: store.read(library_roots)),
         Subject("parts", partial(_left, lambda: parts.look(store, settings.library_root)), dear=True),
         Subject("uploads", lambda: uploads.look(store, settings), dear=True),
     ]
     if thorough:
-        asked.append(Subject("counters and pages", lambda: store.read(deep.look), dear=True))
+        asked.append(Subject("counters and pages", ask(deep.look), dear=True))
         for place in disks.places(settings):
             if place.what == "object store":
                 asked.append(Subject("copies", partial(parts.look_at_copies, place.path, store.clock), dear=True))
@@ -63,11 +73,11 @@ def without_database(
     ]
 
 
-def _read(store: Store, look: Callable[[Tx], list[Finding]]) -> list[Finding]:
+def _read(store: Store, look: Callable[[Tx], list[Finding]], limit: float) -> list[Finding]:
     """The database itself ends a question that takes too long."""
 
     def read(tx: Tx) -> list[Finding]:
-        with at_most(tx, LIMIT):
+        with at_most(tx, limit):
             return look(tx)
 
     return store.read(read)

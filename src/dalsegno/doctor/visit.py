@@ -38,7 +38,7 @@ def visit(
         findings.append(store)
     else:
         try:
-            findings, looks = examine(subjects(store, settings, file, thorough=thorough), limit)
+            findings, looks = examine(subjects(store, settings, file, thorough=thorough, limit=limit), limit)
         finally:
             store.close()
     secrets = settings.secrets()

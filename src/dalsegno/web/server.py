@@ -11,6 +11,7 @@ from contextlib import suppress
 import uvicorn
 from fastapi import FastAPI
 
+from dalsegno.doctor.rounds import Rounds
 from dalsegno.errors import SettingInvalid
 from dalsegno.requests.room import Room as ParseTools
 from dalsegno.web.live import Live
@@ -71,6 +72,7 @@ class ConsoleServer:
     def __init__(self, app: FastAPI, listening: socket.socket) -> None:
         self._live: Live = app.state.live
         self._parse_tools: ParseTools = app.state.parse_tools
+        self._rounds: Rounds = app.state.room.rounds
         self._socket = listening
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off",
@@ -102,6 +104,7 @@ class ConsoleServer:
         self._live.close()  # a stream has no end of its own
         self._thread.join(GRACE + 5)
         self._parse_tools.close()
+        self._rounds.close()
         self._socket.close()
 
     def __enter__(self) -> ConsoleServer:
