@@ -50,7 +50,9 @@ def test_what_agrees_is_left_in_peace(played: Store, database_url: str) -> None:
     assert report.named == []
     assert report.looked["items"] == 35
     assert report.looked["leases"] == 4
-    assert say("check", "--database", database_url, "--json").data["check"]["agrees"] is True
+    told = say("check", "--database", database_url, "--json").data["check"]
+    assert told["agrees"] is True
+    assert told["looked"]["items"] == 35
 
 
 @pytest.mark.parametrize(

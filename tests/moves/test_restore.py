@@ -32,6 +32,7 @@ from tests.helpers import (
     keys,
     one_step,
     register,
+    settle,
     status_of,
     statuses_of,
     submitted,
@@ -121,13 +122,19 @@ def test_events_of_another_cluster_are_the_past(
     from dalsegno.insight.events import Cursor, tail
 
     store = stores(postgres_url)
-    submit(store, one_step(), items=keys(2))
+    job = submitted(store, one_step(), 2).job_id
+    settle(store, claim(store, register(store, 0.0), 2))
     with psycopg.connect(postgres_url) as connection:
-        connection.execute("UPDATE events SET tx = tx + 4000000000")
+        # As two connections number them, which take numbers in advance.
+        connection.execute("UPDATE events SET tx = tx + 4000000000, id = id + (1000000 - tx) * 1000")
+    happened = [row["type"] for row in every(store, sa.select(events).order_by(events.c.tx, events.c.id))]
     elsewhere = fresh_database("postgres", empty=True)
     restore(taken(postgres_url, tmp_path), parse_url(elsewhere), tools=tools())
     there = stores(elsewhere)
-    assert {row["tx"] for row in every(there, sa.select(events))} == {0}
+    told = every(there, sa.select(events).order_by(events.c.id))
+    assert {row["tx"] for row in told} == {0}
+    assert [row["type"] for row in told] == happened, "not in the order in which it happened"
+    assert_sound(there, job)
     job = submit(there, one_step(), items=keys(1), scope=2).job_id
     told = there.read(lambda tx: tail(tx, Cursor(0, 0), limit=100)).events
     assert told[-1].job_id == job

@@ -81,7 +81,10 @@ def conclude(desk: Desk, answer: dict[str, Any], report: Agreement | None, first
 def _plain(report: Agreement) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return asdict(report)
+    return {
+        "looked": dict(report.looked), "found": dict(report.found), "named": [asdict(each) for each in report.named],
+        "unsaid": report.unsaid, "complete": report.complete, "seconds": report.seconds,
+    }  # fmt: skip
 
 
 def _show(console: Console, report: Agreement) -> None:

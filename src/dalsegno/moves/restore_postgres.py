@@ -34,9 +34,16 @@ _FUNCTIONS = """
     JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid
     WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
 """
-# Numbers of transactions mean nothing in another cluster: what seems to be of the future would never be told.
+# Numbers of transactions mean nothing in another cluster: what seems to be of the future would never be told. All of it
+# becomes the past, numbered in the order in which it happened.
 _SAME_PAST = """
-UPDATE {events} SET tx = 0 WHERE tx <> 0
+UPDATE {events} AS e SET tx = 0, id = happened.number
+FROM (
+    SELECT tx, id, row_number() OVER (ORDER BY tx, id) + (SELECT coalesce(max(id), 0) FROM {events} WHERE tx = 0)
+        AS number
+    FROM {events} WHERE tx <> 0
+) AS happened
+WHERE e.tx = happened.tx AND e.id = happened.id
     AND EXISTS (SELECT 1 FROM {events} WHERE tx >= pg_current_xact_id()::text::bigint);
 """
 

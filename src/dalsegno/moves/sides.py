@@ -54,8 +54,8 @@ class Side(ABC):
 
 SUMMED = "request_counts"
 """Its rows are one number each, in as many rows as a database has slots: what they add up to is moved."""
-OF_THE_CLUSTER = {"events": "tx"}
-"""Numbers of transactions mean nothing elsewhere; 0 is before them all."""
+EVENTS = "events"
+"""Its numbers of transactions mean nothing elsewhere: all are 0 there, before any other."""
 
 
 def question(table: sa.Table, spell: Callable[[sa.Column[Any]], str]) -> str:
@@ -64,7 +64,7 @@ def question(table: sa.Table, spell: Callable[[sa.Column[Any]], str]) -> str:
         sums = ", ".join(f'coalesce(sum("{column.name}"), 0)' for column in table.columns if not column.primary_key)
         return f"SELECT 0, {sums} FROM {SUMMED}"  # noqa: S608
     columns = ", ".join(
-        "0" if OF_THE_CLUSTER.get(table.name) == column.name else spell(column) for column in table.columns
+        "0" if (table.name, column.name) == (EVENTS, "tx") else spell(column) for column in table.columns
     )
     where = f" WHERE key <> '{MOVED}'" if table is system_settings else ""
     return f'SELECT {columns} FROM "{table.name}"{where}'  # noqa: S608

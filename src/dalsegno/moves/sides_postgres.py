@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from dalsegno.clock import Clock
-from dalsegno.moves.sides import SUMMED, Side, question, quoted
+from dalsegno.moves.sides import EVENTS, SUMMED, Side, question, quoted
 from dalsegno.moves.tables import in_order
 from dalsegno.moves.values import Row, kind_of
 from dalsegno.store.backup_postgres import dsn
@@ -31,7 +31,8 @@ class PostgresSide(Side):
     def __init__(self, url: sa.URL, clock: Clock, *, source: bool) -> None:
         self.name = url.render_as_string(hide_password=True)
         self._clock = clock
-        self._connection = psycopg.connect(dsn(url), application_name="dalsegno migrate")
+        self._source = source
+        self._connection = psycopg.connect(dsn(url), application_name="dalsegno migrate", prepare_threshold=None)
         if source:
             every = sql.SQL(", ").join(sql.Identifier(table.name) for table in in_order())
             self._connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(every))
@@ -39,18 +40,29 @@ class PostgresSide(Side):
         self._slots: list[int] = []
 
     def count(self, table: sa.Table) -> int:
-        row = self._connection.execute(f"SELECT count(*) FROM ({_asked(table)}) AS asked".encode()).fetchone()  # noqa: S608
+        row = self._connection.execute(f"SELECT count(*) FROM ({self._asked(table)}) AS asked".encode()).fetchone()  # noqa: S608
         assert row is not None
         return int(row[0])
 
     def rows(self, table: sa.Table) -> Iterator[list[Row]]:
         read = [_NUMBER.get(kind_of(column), _text) for column in table.columns]
-        with self._connection.cursor() as cursor, cursor.copy(f"COPY ({_asked(table)}) TO STDOUT".encode()) as copy:
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY ({self._asked(table)}) TO STDOUT".encode()) as copy,
+        ):
             for lines in _lines(copy):
                 yield [
                     [None if text == "\\N" else how(text) for text, how in zip(line.split("\t"), read, strict=True)]
                     for line in lines
                 ]
+
+    def _asked(self, table: sa.Table) -> str:
+        def spell(column: sa.Column[Any]) -> str:
+            if self._source and (table.name, column.name) == (EVENTS, "id"):
+                return "row_number() OVER (ORDER BY tx, id)"  # numbers are not in the order in which things happened
+            return _READ.get(kind_of(column), '"{0}"').format(column.name)
+
+        return question(table, spell)
 
     def fill(self, table: sa.Table) -> Callable[[list[Row]], None]:
         self._connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table.name)))
@@ -115,10 +127,6 @@ class PostgresSide(Side):
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _asked(table: sa.Table) -> str:
-    return question(table, lambda column: _READ.get(kind_of(column), '"{0}"').format(column.name))
 
 
 def _lines(copy: Iterable[Any]) -> Iterator[list[str]]:

@@ -67,7 +67,7 @@ def server_version(url: sa.URL) -> tuple[int, str]:
 @contextmanager
 def connected(url: sa.URL) -> Iterator[psycopg.Connection]:
     try:
-        with psycopg.connect(dsn(url), application_name="dalsegno backup") as connection:
+        with psycopg.connect(dsn(url), application_name="dalsegno backup", prepare_threshold=None) as connection:
             yield connection
     except psycopg.OperationalError as error:
         problem = str(error).strip().splitlines()

@@ -142,7 +142,9 @@ def _readable(error: sa.exc.DBAPIError) -> DalSegnoError:
 
 def _engine(url: sa.URL) -> sa.Engine:
     if url.get_backend_name() == "postgresql":
-        return sa.create_engine(url.set(drivername="postgresql+psycopg"), poolclass=sa.pool.NullPool)
+        # No prepared statements: behind PgBouncer they would be somebody else's.
+        how = {"prepare_threshold": None}
+        return sa.create_engine(url.set(drivername="postgresql+psycopg"), poolclass=sa.pool.NullPool, connect_args=how)
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool, connect_args={"timeout": 60.0})
 
     # pysqlite would begin late and commit before DDL; this makes the whole upgrade one transaction.
