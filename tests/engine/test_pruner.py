@@ -23,7 +23,19 @@ from dalsegno.requests.ask import ask
 from dalsegno.requests.body import body_of
 from dalsegno.requests.view import counts_of
 from dalsegno.settings import Settings
-from dalsegno.store.schema import artifacts, events, items, jobs, logs, prunings, stages, system_settings
+from dalsegno.store.schema import (
+    artifacts,
+    bulk_items,
+    bulk_jobs,
+    commands,
+    events,
+    items,
+    jobs,
+    logs,
+    prunings,
+    stages,
+    system_settings,
+)
 from dalsegno.store.store import Tx
 from tests.helpers import (
     SWIFT,
@@ -260,6 +272,24 @@ def test_a_lane_may_keep_its_own_shorter(still: Store, clock: ManualClock) -> No
     assert len(items_of(still, short)) == 30
     assert {row["job_id"] for row in every(still, sa.select(logs))} == {long}
     assert prune(still, rule)["events"] == 0
+
+
+def test_what_an_old_command_changed_is_forgotten_and_the_command_is_not(still: Store, clock: ManualClock) -> None:
+    def ask_for(tx: Tx) -> int:
+        asked = {"type": "bulk_cancel", "status": "applied", "created_at": tx.now, "applied_at": tx.now}
+        number = int(tx.conn.execute(sa.insert(commands).values(asked).returning(commands.c.id)).scalar_one())
+        rows = [{"command_id": number, "stage_id": 1, "seq": seq} for seq in range(1200)]
+        tx.conn.execute(sa.insert(bulk_items), rows)
+        tx.conn.execute(sa.insert(bulk_jobs).values(command_id=number, job_id=1))
+        return number
+
+    old = still.write("test", ask_for)
+    clock.advance(91 * DAY)
+    new = still.write("test", ask_for)
+    prune(still)
+    for table in (bulk_items, bulk_jobs):
+        assert {row["command_id"] for row in every(still, sa.select(table.c.command_id))} == {new}
+    assert [row["id"] for row in every(still, sa.select(commands.c.id).order_by(commands.c.id))] == [old, new]
 
 
 # --- the loop ---------------------------------------------------------------------------------------

@@ -16,12 +16,14 @@ from dalsegno.engine.marks import ALL, Mark, mark_of, set_mark
 from dalsegno.engine.pruning import Pace, Taken
 from dalsegno.model.retention import FOR_EVER, Policy, cutoff
 from dalsegno.store.months import Month, drop_month, ensure_ahead, lock_month, months
-from dalsegno.store.schema import events, items, jobs, logs, stages
+from dalsegno.store.schema import bulk_items, bulk_jobs, commands, events, items, jobs, logs, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
 
 Kind = Literal["events", "logs"]
+A_JOB = 50
+"""Rows that a look at a job counts for, however few it has."""
 TABLES: dict[Kind, sa.Table] = {"events": events, "logs": logs}
 
 
@@ -102,6 +104,32 @@ def _kind(month: Month) -> Kind:
     return "events" if month.table == "events" else "logs"
 
 
+def forget_bulk(store: Store, pace: Pace, policy: Policy) -> Iterator[Taken]:
+    """Which items a command about many of them changed, once its jobs would be gone; the command itself stays."""
+    before = cutoff(store.clock.now(), policy.general.jobs)
+    for table in (bulk_items, bulk_jobs):
+        gone = 1
+        while before is not None and gone:
+
+            def work(tx: Tx, table: sa.Table = table, before: datetime = before) -> int:
+                return _of_oldest_command(tx, table, before, pace.rows)
+
+            gone = pace.step(store, work)
+            yield Counter()
+
+
+def _of_oldest_command(tx: Tx, table: sa.Table, before: datetime, rows: int) -> int:
+    oldest = tx.conn.execute(sa.select(table.c.command_id).order_by(table.c.command_id).limit(1)).scalar()
+    if oldest is None:
+        return 0
+    over = sa.select(commands.c.id).where(commands.c.id == oldest, commands.c.applied_at < before)
+    if tx.row(over) is None:
+        return 0
+    key = list(table.primary_key.columns)
+    some = sa.select(*key).where(table.c.command_id == oldest).order_by(*key).limit(rows)
+    return tx.conn.execute(sa.delete(table).where(sa.tuple_(*key).in_(some))).rowcount
+
+
 # --- lanes that keep their own shorter ----------------------------------------------------------------
 
 
@@ -116,10 +144,23 @@ def forget_lane(store: Store, pace: Pace, policy: Policy, lane: str) -> Iterator
         while taken["more"]:
 
             def work(tx: Tx, kind: Kind = kind, before: datetime = before) -> Taken:
-                return _of_one_job(tx, lane, kind, before, pace.rows)
+                return _of_some_jobs(tx, lane, kind, before, pace.rows)
 
             taken = pace.step(store, work)
             yield Counter({kind: taken[kind]})
+
+
+def _of_some_jobs(tx: Tx, lane: str, kind: Kind, before: datetime, rows: int) -> Taken:
+    """As many as fit into a step; `more`: there may be others."""
+    total: Taken = Counter()
+    while rows > 0:
+        taken = _of_one_job(tx, lane, kind, before, rows)
+        total[kind] += taken[kind]
+        total["more"] = taken["more"]
+        if not taken["more"]:
+            break
+        rows -= max(taken[kind], A_JOB)
+    return total
 
 
 def _of_one_job(tx: Tx, lane: str, kind: Kind, before: datetime, rows: int) -> Taken:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.engine.forgetting import Keep, forget_lane, forget_old
+from dalsegno.engine.forgetting import Keep, forget_bulk, forget_lane, forget_old
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pruning import Elsewhere, Pace, Taken, prune_failed, prune_jobs
 from dalsegno.model.retention import Policy
@@ -95,6 +95,7 @@ def _steps(store: Store, pace: Pace, policy: Policy, names: list[str], keep: Kee
         yield from forget_lane(store, pace, policy, lane)  # first: what a job said is found by the job
         yield from prune_jobs(store, pace, lane, rule)
         yield from prune_failed(store, pace, lane, rule)
+    yield from forget_bulk(store, pace, policy)
     yield from forget_old(store, pace, policy, keep)
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 LOCK = 4_770_520
 """PostgreSQL advisory lock of a step: one process prunes at a time, also through PgBouncer in transaction mode."""
-LEAST, MOST = 500, 5_000
+LEAST, MOST = 1_000, 5_000
 """Rows in a step."""
-QUICK, SLOW = 0.02, 0.05
+QUICK, SLOW = 0.02, 0.08
 """Seconds: a step that takes less may grow, one that takes more is too large."""
 PAGE = 100
 """Jobs that are looked at together."""
