@@ -10,28 +10,31 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
-from dalsegno.catalog.find import ITEMS
+from dalsegno.catalog.find import ITEMS, matching
+from dalsegno.engine.bulk import apply_bulk
 from dalsegno.insight.audit import AUDIT, find_acts
 from dalsegno.insight.events import EVENTS, find_events
 from dalsegno.insight.finding import find_items
 from dalsegno.insight.grammar import Grammar
+from dalsegno.insight.groups import GROUPS, find_groups
 from dalsegno.insight.jobs import JOBS, find_jobs
 from dalsegno.insight.logs import LOGS, find_logs
 from dalsegno.insight.query import parse
 from dalsegno.store.schema import logs
 from dalsegno.store.store import Tx
-from tests.helpers import begin, chain, claim, keys, one_step, register, settle, submitted
+from tests.helpers import ask, begin, chain, claim, keys, one_step, register, settle, submitted
 
-LARGE = ("items", "events", "logs", "songs")
+LARGE = ("items", "events", "logs", "songs", "bulk_items")
 """Tables that a page never reads as a whole."""
 
 LISTS: list[tuple[Callable[..., Any], Grammar, str]] = [
     *((find_items, ITEMS, text) for text in (
         "", "state:failed", "state:running", "state:pending", "job:1 state:failed", "stage:a",
         "service:late key:k00001", "error:429", "group:abc", "song:17", "playlist:17", "source:demo", "age:>1d",
-        "k0001",
+        "k0001", "bulk:1", "bulk:1 state:failed", "-bulk:1", "bulk:1,2 job:1",
     )),
-    *((find_jobs, JOBS, text) for text in ("", "state:running", "state:failed", "lane:default")),
+    *((find_jobs, JOBS, text) for text in ("", "state:running", "state:failed", "lane:default", "bulk:1")),
+    *((find_groups, GROUPS, text) for text in ("", "bulk:1", "-bulk:1")),
     *((find_logs, LOGS, text) for text in ("", "level:error", "job:1", "item:17", "worker:work-1", "line")),
     *((find_events, EVENTS, text) for text in ("", "kind:job_*", "kind:item_failed", "job:1", "item:17", "engine")),
     *((find_acts, AUDIT, text) for text in ("", "kind:limit_set", "by:console@*", "job:1", "disk")),
@@ -45,7 +48,10 @@ def history(store: Store) -> Store:
     held = claim(store, process, 400)
     begin(store, held)
     settle(store, held[:380], "succeeded")
-    settle(store, held[380:390], "failed", error_code="x", error_message="status 429")
+    settle(store, held[380:390], "failed", error_code="x", error_message="status 429", fingerprint="00000000000a")
+    ask(store, "bulk_force_retry", payload={"query": "state:failed,succeeded"})
+    while apply_bulk(store, matching):
+        pass
     submitted(store, chain("work", "late"), items={"a": keys(1_000), "b": keys(1_000)})
     rows = [
         {"at": store.clock.now(), "level": "error" if n % 50 == 0 else "info", "logger": "x", "message": f"line {n}",
