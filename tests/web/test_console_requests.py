@@ -185,6 +185,18 @@ def test_a_request_shows_its_phases_contents_and_variants(parser: Desk, upstream
     assert get(parser, "/requests/contents/999", status=404)
 
 
+def test_who_asks_by_an_id_is_shown_the_title_that_was_found(parser: Desk, upstream: Kodik) -> None:
+    upstream.film("Film & Co", kinopoisk_id="301")
+    found, nothing = ask(parser, kinopoiskId="301"), ask(parser, title="no such thing")
+    for number in (found, nothing):
+        until(parser, number, "DONE")
+    page = check_page(parser, "/requests")
+    assert "Film & Co" in page.by_id(f"row-{found}").text
+    assert "Nothing was found" in page.by_id(f"row-{nothing}").text
+    assert "Nothing was found" not in page.by_id(f"row-{found}").text
+    assert "Film & Co" in check_page(parser, f"/requests/{found}").by_id("request-head").text
+
+
 def test_many_contents_and_variants_are_shown_a_page_at_a_time(parser: Desk, upstream: Kodik) -> None:
     upstream.serial(60, 1, title="Part 0")
     for part in range(1, 24):

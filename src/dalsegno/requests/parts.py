@@ -18,6 +18,7 @@ from dalsegno.model.records import ItemRecord
 from dalsegno.requests.export import weights_of
 from dalsegno.requests.records import ContentRecord
 from dalsegno.requests.schema import contents, episodes, request_contents, seasons, tree, variants
+from dalsegno.requests.view import RequestView
 from dalsegno.store.store import Tx
 
 MOST_TRANSLATIONS = 200
@@ -98,6 +99,13 @@ def contents_of(tx: Tx, job_id: int, *, cursor: str | None = None, limit: int = 
     weights = weights_of(tx, found.rows)
     lines = [ContentLine(_content(row), row["position"], *weights.get(row["id"], (0, 0))) for row in found.rows]
     return page_of(lines, found, limit, lambda line: (line.position, line.content.id))
+
+
+def titles_of(tx: Tx, views: Iterable[RequestView]) -> dict[int, str]:
+    """Of the first contents that were found by requests which name no title."""
+    ids = [view.content_ids[0] for view in views if view.content_ids and "title" not in view.body]
+    query = sa.select(contents.c.id, contents.c.title).where(contents.c.id.in_(ids), contents.c.title != "")
+    return {row["id"]: row["title"] for row in tx.rows(query)} if ids else {}
 
 
 def _content(row: sa.RowMapping) -> ContentRecord:

@@ -21,7 +21,7 @@ from dalsegno.model.records import StageRecord
 from dalsegno.requests.ask import ask, twin_of
 from dalsegno.requests.body import DECODE, IDS, TEXTS, ParseBody, body_of
 from dalsegno.requests.find import REQUESTS, find_requests, newest_with
-from dalsegno.requests.parts import content_card, contents_of, first_trouble, variants_of
+from dalsegno.requests.parts import content_card, contents_of, first_trouble, titles_of, variants_of
 from dalsegno.requests.upstreams import Upstreams
 from dalsegno.requests.view import RequestView, counts_of, one_request
 from dalsegno.sources.http import Http
@@ -60,16 +60,17 @@ def requests(request: Request, here: Here, q: str = "", cursor: str | None = Non
     except QueryInvalid as wrong:
         error = str(wrong)
 
-    def read(tx: Tx) -> tuple[Page[RequestView], dict[str, int]]:
+    def read(tx: Tx) -> tuple[Page[RequestView], dict[int, str], dict[str, int]]:
         found = find_requests(tx, query, cursor=cursor, limit=PAGE) if error is None else page
-        return found, counts_of(tx)
+        return found, titles_of(tx, found.lines), counts_of(tx)
 
-    page, counts = here.store.read(read)
+    page, titles, counts = here.store.read(read)
     none = not sum(counts.values())
     return render(
         request, here, "requests.html", page="requests", live=("jobs", "commands"), query=query, q=q, error=error,
         found=page, counts={state.lower(): count for state, count in counts.items()}, cursor=cursor,
-        now=here.store.clock.now(), title_of=title_of, ids_of=ids_of, sources=_sources(here) if none else None,
+        now=here.store.clock.now(), title_of=title_of, ids_of=ids_of, titles=titles,
+        sources=_sources(here) if none else None,
         curl=curl(request, here, {"title": "Naruto", DECODE: True}) if none else "",
     )  # fmt: skip
 
@@ -206,6 +207,7 @@ def one(
         found: dict[str, Any] = {"view": view, "decode": decode, "job": detail.job, "twin": twin, "now": tx.now}
         found["trouble"] = first_trouble(tx, request_id) if view.error else None
         found["phases"] = phases(view, search, decode, tx.now)
+        found["title"] = next(iter(titles_of(tx, [view]).values()), "")
         if wanted(request, "request_contents"):
             found["contents"] = contents_of(tx, request_id, cursor=after)
         if wanted(request, "request_variants"):
