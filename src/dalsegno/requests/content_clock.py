@@ -25,8 +25,7 @@ class Clock:
 
     def __init__(self, conn: sa.Connection, now: datetime) -> None:
         self._conn, self._now = conn, now
-        row = conn.execute(sa.select(content_clock.c.last).where(content_clock.c.id == 1).with_for_update()).one()
-        self._last: datetime = row.last
+        self._last: datetime = conn.execute(_TAKE).scalar_one()
 
     def touch(self, content_ids: Iterable[int], ready: Iterable[int] = ()) -> None:
         """These have changed; those in `ready` are shown from now on, if they were not before."""
@@ -38,17 +37,26 @@ class Clock:
         for number in changed:
             self._last = max(self._now, self._last + TICK)
             rows.append({"number": number, "at": self._last})
-        one = sa.update(contents).where(contents.c.id == sa.bindparam("number"))
-        self._conn.execute(one.values(updated_at=sa.bindparam("at")), rows)
+        self._conn.execute(_MOVE, rows)
         if fresh:
-            shown = sa.update(contents).where(contents.c.id == sa.bindparam("number")).values(ready=True)
-            self._conn.execute(shown, [{"number": number} for number in fresh])
-        kept = sa.update(content_clock).where(content_clock.c.id == 1)
-        self._conn.execute(kept.values(last=self._last, ready=content_clock.c.ready + len(fresh)))
+            self._conn.execute(_SHOW, [{"number": number} for number in fresh])
+        self._conn.execute(_GIVE, {"at": self._last, "more": len(fresh)})
 
     def _not_yet(self, content_ids: Sequence[int]) -> list[int]:
-        query = sa.select(contents.c.id).where(contents.c.ready.is_(False))
-        return [row["id"] for row in of_these(self._conn, query, contents.c.id, content_ids)]
+        return [row["id"] for row in of_these(self._conn, _HIDDEN, contents.c.id, content_ids)]
+
+
+# Made once: a decode that takes milliseconds would notice.
+_TAKE = sa.select(content_clock.c.last).where(content_clock.c.id == 1).with_for_update()
+_GIVE = (
+    sa.update(content_clock)
+    .where(content_clock.c.id == 1)
+    .values(last=sa.bindparam("at"), ready=content_clock.c.ready + sa.bindparam("more"))
+)
+_ONE = sa.update(contents).where(contents.c.id == sa.bindparam("number"))
+_MOVE = _ONE.values(updated_at=sa.bindparam("at"))
+_SHOW = _ONE.values(ready=True)
+_HIDDEN = sa.select(contents.c.id).where(contents.c.ready.is_(False))
 
 
 def of_these(
