@@ -6,6 +6,7 @@ Everything here locks the job first, then its stages, then items nobody has leas
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dalsegno.engine")
 
-BREATH = 3.0
-"""After each bit of a command about many items: so many times as long as it took is left to the work itself."""
+BREATH, BUSY_BREATH = 1.0, 9.0
+"""After each bit of a command about many items: so many times as long as it took is left to others; more where this
+process has items in hand."""
 LONGEST_BREATH = 1.0
 
 
@@ -80,17 +82,21 @@ def request(
 class Commander(Looper):
     name = "commander"
 
-    def __init__(self, store: Store, find: Finder | None = None) -> None:
+    def __init__(
+        self, store: Store, find: Finder | None = None, in_hand: Callable[[], Collection[int]] | None = None
+    ) -> None:
         super().__init__()
         self.interval = store.poll_seconds
         self._store = store
         self._find = find
+        self._in_hand = in_hand
 
     def tick(self) -> float | None:
         waiting = apply_pending(self._store)
         began = self._store.clock.monotonic()
         if apply_bulk(self._store, self._find):
-            return min(LONGEST_BREATH, BREATH * (self._store.clock.monotonic() - began))
+            breath = BUSY_BREATH if self._in_hand is not None and self._in_hand() else BREATH
+            return min(LONGEST_BREATH, breath * (self._store.clock.monotonic() - began))
         return 0.2 if waiting else None
 
 

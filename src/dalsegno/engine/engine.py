@@ -96,7 +96,7 @@ class Engine:
         self._flow.on_unsaid = self._usher.wake
         self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)
-        self._commander = Commander(store, self.options.find)
+        self._commander = Commander(store, self.options.find, self._settler.in_hand)
         self._timekeeper = Timekeeper(store, self.options.prepare) if self.options.prepare is not None else None
         self._pruner = None
         if self.options.retention is not None:
