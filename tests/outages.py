@@ -79,9 +79,9 @@ class Server:
             return False
         return True
 
-    def cut(self, names: str = "dalsegno%") -> int:
+    def cut(self, names: str = "dalsegno%", *, by: psycopg.Connection | None = None) -> int:
         """End the backends of clients that call themselves so; returns how many there were."""
-        with self.admin() as connection:
+        with contextlib.nullcontext(by) if by is not None else self.admin() as connection:
             row = connection.execute(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                 " WHERE application_name LIKE %s AND pid <> pg_backend_pid()",

@@ -231,6 +231,7 @@ class Claimer(Looper):
     def _give_back_unknown(self) -> None:
         """Leases that the database says are ours and that we know nothing of: a claim whose answer was lost."""
         process_id = self._process_id()
+        known = self._settler.in_hand()  # before the look: what is settled meanwhile is no stranger
         rows = self._store.read(
             lambda tx: tx.rows(
                 sa.select(items.c.id, items.c.stage_id, items.c.job_id, items.c.seq, items.c.key, items.c.lease,
@@ -239,7 +240,6 @@ class Claimer(Looper):
                 .where(leases.c.process_id == process_id)
             )
         )  # fmt: skip
-        known = self._settler.in_hand()
         strangers = [Claimed(**row, params=None) for row in rows if row["id"] not in known]
         if strangers:
             logger.warning("giving back %d items whose claim was cut off", len(strangers))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -47,6 +48,8 @@ REST = 0.01
 """Seconds that fewer wait after a settle."""
 BUSY_REST = 0.05
 """The same while workers have their next items already: what is settled a little later keeps nobody waiting."""
+GATHER = 0.0005
+"""Seconds in which others may join who wait for the same commit."""
 ADVANCE_BATCH = 50
 MOST_JOBS = 200
 """Jobs whose progress is brought up to date in one go."""
@@ -88,6 +91,8 @@ class Settler(Looper):
         self._resting = False
         """After a settle, a few outcomes wait for company: a commit costs the same for one as for twenty."""
         self._beginning = threading.Lock()
+        self._line: deque[Item] = deque()
+        """Items whose workers wait until it is written that they have begun."""
 
     # --- what others ask ----------------------------------------------------------------------
 
@@ -125,8 +130,16 @@ class Settler(Looper):
         self._in_hand.clear()
 
     def begin(self, item: Item) -> bool:
-        """Write down that an item has begun, before its handler runs. False: the lease was lost."""
-        self._begin([item])
+        """Write down that an item has begun, before its handler runs. False: the lease was lost.
+
+        After a crash there are thousands of these, each with a commit to wait for: one worker writes for all in line.
+        """
+        self._line.append(item)
+        with self._beginning:
+            if not item.begun:
+                time.sleep(GATHER)
+                others = [self._line.popleft() for _ in range(len(self._line))]
+                self._write_begun(list(dict.fromkeys([item, *others])))
         return not item.lost
 
     def phase(self, item: Item) -> None:
@@ -268,13 +281,16 @@ class Settler(Looper):
 
     def _begin(self, some: list[Item]) -> None:
         with self._beginning:  # a worker that enters a phase and the loop may want to begin the same item
-            fresh = [item for item in some if not item.begun]
-            rows = [(item.id, item.claimed.lease, item.started_at, item.worker) for item in fresh if item.started_at]
-            accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows)) if rows else set()
-            for item in fresh:
-                item.begun = True
-                if item.id not in accepted and not item.settled:
-                    item.lost = item.cancelled = True
+            self._write_begun(some)
+
+    def _write_begun(self, some: list[Item]) -> None:
+        fresh = [item for item in some if not item.begun]
+        rows = [(item.id, item.claimed.lease, item.started_at, item.worker) for item in fresh if item.started_at]
+        accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows)) if rows else set()
+        for item in fresh:
+            item.begun = True
+            if item.id not in accepted and not item.settled:
+                item.lost = item.cancelled = True
 
     def _time_out(self, pool: Pool, worker: str, item: Item) -> None:
         if not pool.replace(worker, item):
