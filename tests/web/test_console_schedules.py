@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+from playwright.sync_api import Browser, expect
 
 from dalsegno import Store
 from tests.helpers import wait_until
@@ -16,6 +17,8 @@ FORM = {
     "name": "nightly", "template": "full", "cron": "30 2 * * *", "time_zone": "Europe/Berlin", "catch_up": "one",
     "catch_up_most": "10", "overlap": "skip", "priority": "100", "playlists": "", "songs": "", "query": "",
 }  # fmt: skip
+PATIENT = 30_000
+"""Milliseconds that a page has to change."""
 
 
 def post(desk: Desk, path: str, form: dict[str, Any] | None = None, status: int = 303) -> httpx.Response:
@@ -119,3 +122,20 @@ def test_a_console_that_only_shows_offers_nothing(store: Store, desk: Desk, cons
     for path in ("/schedules", place):
         assert "/run" not in get(only, path).source
     assert only.http.post(f"{place}/pause").status_code == 403
+
+
+def test_the_next_runs_are_shown_while_one_types(chromium: Browser, desk: Desk) -> None:
+    page = chromium.new_page(base_url=desk.url)
+    page.goto("/schedules/new")
+    expect(page.locator("#due li")).to_have_count(5, timeout=PATIENT)
+    page.fill("input[name=time_zone]", "Asia/Shanghai")
+    page.fill("#cron", "15 9 * * *")
+    expect(page.locator("#due li").first).to_contain_text("09:15", timeout=PATIENT)
+    page.fill("#cron", "15 25 * * *")
+    expect(page.locator("#due .wrong")).to_contain_text("its hour", timeout=PATIENT)
+    assert page.input_value("#cron") == "15 25 * * *"
+    page.fill("#cron", "15 9 * * *")
+    page.fill("input[name=name]", "morning")
+    page.click("button.primary")
+    expect(page.locator("h1")).to_have_text("morning", timeout=PATIENT)
+    page.close()
