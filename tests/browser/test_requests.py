@@ -86,6 +86,7 @@ def test_a_request_from_the_form_to_its_end(chromium: Browser, nas: Nas, held: K
     assert number_in(other) == number
     expect(other.locator("#flash")).to_contain_text("asked for before")
     other.close()
+    expect(page.locator("#request-head")).to_contain_text("1 asked for again meanwhile")
 
     page.evaluate("window.untouched = true")
     held.open.set()
