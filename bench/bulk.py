@@ -3,8 +3,8 @@
     python bench/bulk.py --database sqlite:////tmp/bulk.db --items 200000
     python bench/bulk.py --database postgresql://… --items 200000 --kill
 
-Without `--kill`: an engine drains no-op items all the while. In turns it is left alone and has a quarter of the items
-to retry beside it; what it drains a second in both is compared within the run. With `--kill`: an engine process is
+Without `--kill`: an engine drains no-op items all the while. In turns it is left alone and has failed items to retry
+beside it; what it drains a second in both is compared within the run. With `--kill`: an engine process is
 ended with SIGKILL in the middle of one retry of them all, another goes on, and the log says how often each item was
 touched.
 """
@@ -19,15 +19,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from dalsegno import Engine, EngineOptions, Item, Service, Step, Store, Workflow, open_store, submit
+from dalsegno.engine.bulk import stop_bulk
 from dalsegno.engine.commander import request
 from dalsegno.engine.scheduler import admit
+from dalsegno.errors import CommandRefused
 from dalsegno.insight.bulk import matching, preview
 from dalsegno.insight.finding import ITEMS
 from dalsegno.insight.operations import Operation, get_operation
@@ -71,19 +73,19 @@ def followed(store: Store, number: int) -> Operation:
 
 
 def beside(store: Store, count: int, seconds: float, busy: int) -> dict[str, Any]:
-    shelves = [broken(store, count // ROUNDS) for _ in range(ROUNDS)]
+    broken(store, count)
     seen = store.read(lambda tx: preview(tx, "bulk_retry", parse("error:timeout", ITEMS), seconds=30.0))
     job_id = submit(store, BUSY, items=[f"b{number:07}" for number in range(busy)], priority=1).job_id
     alone, together, bulk = [], [], []
     options = EngineOptions(keep_logs=False, find=matching)
     with Engine(store, [Service("bench-noop", _nothing, 10)], options):
         _moving(store, job_id)
-        for shelf in shelves:
+        for _ in range(ROUNDS):
             alone.append(_rate(store, job_id, seconds))
-            began = time.monotonic()
-            number = ask(store, f"job:{shelf} state:failed")
-            together.append(_rate(store, job_id, None, lambda number=number: followed(store, number).over))
-            bulk.append(followed(store, number).done / (time.monotonic() - began))
+            number = ask(store, "state:failed")
+            together.append(_rate(store, job_id, seconds))
+            bulk.append(followed(store, number).done / seconds)
+            _stop(store, number)
     pairs = [round(b / a, 3) for a, b in zip(alone, together, strict=True)]
     return {
         "items": seen.found,
@@ -93,6 +95,13 @@ def beside(store: Store, count: int, seconds: float, busy: int) -> dict[str, Any
         "ratios": pairs,
         "ratio": round(statistics.median(together) / statistics.median(alone), 3),
     }
+
+
+def _stop(store: Store, number: int) -> None:
+    with suppress(CommandRefused):  # it is through
+        store.write("stop", lambda tx: stop_bulk(tx, number))
+    while not followed(store, number).over:
+        time.sleep(0.02)
 
 
 def _nothing(item: Item) -> None:
@@ -112,10 +121,9 @@ def _moving(store: Store, job_id: int) -> None:
         time.sleep(0.05)
 
 
-def _rate(store: Store, job_id: int, seconds: float | None, over: Any = None) -> float:
+def _rate(store: Store, job_id: int, seconds: float) -> float:
     began, before = time.monotonic(), _drained(store, job_id)
-    while not (time.monotonic() - began >= seconds if seconds is not None else over()):
-        time.sleep(0.05)
+    time.sleep(seconds)
     return (_drained(store, job_id) - before) / (time.monotonic() - began)
 
 
@@ -188,7 +196,7 @@ def main() -> None:
     parser.add_argument("--database", required=True)
     parser.add_argument("--items", type=int, default=200_000)
     parser.add_argument("--busy", type=int, default=1_000_000, help="items of the other job")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for which the engine is left alone each time")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each turn")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--engine", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
