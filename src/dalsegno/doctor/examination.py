@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dalsegno.errors import DalSegnoError
@@ -16,6 +18,8 @@ logger = logging.getLogger("dalsegno.doctor")
 
 LIMIT = 5.0
 """Seconds that looking at one subject may take."""
+AT_ONCE = 4
+"""Subjects: each takes a connection, and pages want some too."""
 BACK = 0.5
 """Seconds in which whom the database has cut off is back, and has let go of its connection."""
 
@@ -35,13 +39,14 @@ class Looked:
     cut: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Look:
     subject: Subject
+    back: queue.SimpleQueue[_Look]
     findings: list[Finding] = field(default_factory=list)
     problem: Exception | None = None
     seconds: float = 0.0
-    done: threading.Event = field(default_factory=threading.Event)
+    cut: bool = False
 
     def run(self) -> None:
         began = time.monotonic()
@@ -52,24 +57,38 @@ class _Look:
             self.problem = error
         finally:
             self.seconds = time.monotonic() - began
-            self.done.set()
+            self.back.put(self)
 
 
 def examine(subjects: Sequence[Subject], limit: float = LIMIT) -> tuple[list[Finding], list[Looked]]:
-    """All at once. Who is not back in time is left alone: its thread ends with the process at the latest."""
-    looks = [_Look(subject) for subject in subjects]
-    for look in looks:
-        threading.Thread(target=look.run, name=f"dalsegno-doctor-{look.subject.name}", daemon=True).start()
-    deadline = time.monotonic() + limit + BACK
+    """Some at once. Who is not back in time is left alone: its thread ends with the process at the latest."""
+    back: queue.SimpleQueue[_Look] = queue.SimpleQueue()
+    looks = [_Look(subject, back) for subject in subjects]
+    _run(looks, back, limit)
     findings: dict[tuple[str, str], Finding] = {}
     looked = []
     for look in looks:
-        back = look.done.wait(max(0.0, deadline - time.monotonic()))
-        cut = not back or isinstance(look.problem, TimeUp)
+        cut = look.cut or isinstance(look.problem, TimeUp)
         told = _troubled(look, limit, cut=cut) or look.findings
         findings.update({(each.code, each.subject): each for each in told})
-        looked.append(Looked(look.subject.name, round(look.seconds if back else limit, 3), cut))
+        looked.append(Looked(look.subject.name, round(limit if look.cut else look.seconds, 3), cut))
     return in_order(findings.values()), looked
+
+
+def _run(looks: Iterable[_Look], back: queue.SimpleQueue[_Look], limit: float) -> None:
+    waiting = deque(looks)
+    until: dict[_Look, float] = {}
+    while waiting or until:
+        while waiting and len(until) < AT_ONCE:
+            look = waiting.popleft()
+            until[look] = time.monotonic() + limit + BACK
+            threading.Thread(target=look.run, name=f"dalsegno-doctor-{look.subject.name}", daemon=True).start()
+        try:
+            until.pop(back.get(timeout=max(0.0, min(until.values()) - time.monotonic())), None)
+        except queue.Empty:
+            for look in [each for each, end in until.items() if end <= time.monotonic()]:
+                look.cut = True
+                del until[look]
 
 
 def _troubled(look: _Look, limit: float, *, cut: bool) -> list[Finding]:

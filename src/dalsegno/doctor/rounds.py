@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dalsegno.doctor")
 
-OFTEN = 3.0
+OFTEN = 5.0
 """Seconds for which a look at the database is good."""
 SELDOM = 60.0
 """The same for disks and stores."""
