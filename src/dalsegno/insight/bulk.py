@@ -61,7 +61,7 @@ def preview(
 ) -> Preview:
     """Counted for so many seconds; where counters of stages say it all, no time is needed."""
     if action == PRIORITY:
-        return _of_jobs(tx, _jobs_found(tx, query, among), str(query), priority, seconds)
+        return _of_jobs(tx, _jobs_found(tx, query, among, seconds), str(query), priority, seconds)
     chosen = select_items(tx, query, among=among)
     if all(term.key in ("state", "job", "stage", "service") for term in query.terms):
         counts, more = _by_counters(tx, chosen), False
@@ -79,7 +79,7 @@ def preview_of(tx: Tx, action: Action, ids: Sequence[int], *, priority: int | No
     """The same for items that were named one by one."""
     if action == PRIORITY:
         owned = sa.select(items.c.job_id).where(items.c.id.in_(ids), items.c.job_id.in_(_UNFINISHED)).distinct()
-        return _of_jobs(tx, iter([list(tx.conn.execute(owned).scalars())]), "", priority, SECONDS)
+        return _of_jobs(tx, iter([(list(tx.conn.execute(owned).scalars()), False)]), "", priority, SECONDS)
     rows = tx.rows(sa.select(items.c.key, _WHY).where(items.c.id.in_(ids)).order_by(items.c.id.desc()))
     counts = Counter(str(row["why"]) for row in rows)
     eligible = [row["key"] for row in rows if row["why"] in ACTIONS[action]]
@@ -97,13 +97,14 @@ def matching(
     *,
     jobs: bool = False,
     among: Grammar = ITEMS,
+    seconds: float = TEXT_SECONDS,
 ) -> Found:
     """What a command about many items goes on with: an engine's `Finder`."""
     chosen = select_items(tx, parse(text, among), among=among, now=as_of)
     if jobs:
         chosen = replace(chosen, of_stages=[*chosen.of_stages, stages.c.job_id.in_(_UNFINISHED)])
     columns = sa.select(items.c.id, items.c.stage_id, items.c.seq)
-    after, budget = place_of(cursor, 2), begin(tx, TEXT_SECONDS)
+    after, budget = place_of(cursor, 2), begin(tx, seconds)
     found = walk_items(tx, chosen, columns, after=after, limit=limit, budget=budget)
     place = found.place
     if jobs and len(found.rows) == limit:
@@ -139,24 +140,24 @@ def _names(tx: Tx, query: Query, action: Action, among: Grammar) -> list[str]:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def _jobs_found(tx: Tx, query: Query, among: Grammar) -> Iterator[list[int]]:
-    """The jobs of what a query finds, a few at a time; the same one may come again."""
-    cursor = None
-    while True:
-        found = matching(tx, str(query), tx.now, cursor, BATCH, jobs=True, among=among)
+def _jobs_found(tx: Tx, query: Query, among: Grammar, seconds: float) -> Iterator[tuple[list[int], bool]]:
+    """The jobs of what a query finds, a few at a time, and whether there are more; the same one may come again."""
+    cursor, more = None, True
+    while more:
+        found = matching(tx, str(query), tx.now, cursor, BATCH, jobs=True, among=among, seconds=seconds)
         owned = sa.select(items.c.job_id).where(items.c.id.in_(found.ids)).distinct()
-        yield sorted(tx.conn.execute(owned).scalars(), reverse=True) if found.ids else []
-        cursor = found.cursor
-        if cursor is None:
-            return
+        cursor, more = found.cursor, found.cursor is not None
+        yield sorted(tx.conn.execute(owned).scalars(), reverse=True) if found.ids else [], more
 
 
-def _of_jobs(tx: Tx, found: Iterator[list[int]], query: str, priority: int | None, seconds: float) -> Preview:
+def _of_jobs(
+    tx: Tx, found: Iterator[tuple[list[int], bool]], query: str, priority: int | None, seconds: float
+) -> Preview:
     budget, more = begin(tx, seconds), False
     seen: set[int] = set()
     names: list[str] = []
     refused, waiting = 0, 0
-    for some in found:
+    for some, more in found:  # noqa: B007 - how it was with the last of them
         fresh = [each for each in some if each not in seen]
         seen.update(fresh)
         rows = _looked_at(tx, fresh)
@@ -165,7 +166,6 @@ def _of_jobs(tx: Tx, found: Iterator[list[int]], query: str, priority: int | Non
         waiting += sum(int(row["waiting"] or 0) for row in chosen)
         names += [f"{row['id']}: {row['name']} ({row['priority']})" for row in chosen[: NAMES - len(names)]]
         if budget.spent:
-            more = next(found, None) is not None
             break
     told = {"same_priority": refused} if refused else {}
     return Preview(PRIORITY, query, len(seen) - refused, told, more, names, "jobs", waiting)
