@@ -39,6 +39,8 @@ FIXED = {
     "config-raw": "/config/raw",
     "revisions": "/config/revisions",
     "compare": "/config/compare?a=disk&b=disk",
+    "schedules": "/schedules",
+    "new-schedule": "/schedules/new?name=nightly",
     "workflows": "/workflows",
     "workflow": "/workflows/full",
     "limits": "/limits",
