@@ -114,7 +114,7 @@ def run(name: str, through: str, seconds: float, engines: int) -> dict[str, Any]
         with tempfile.TemporaryDirectory(prefix="dalsegno-chaos-") as folder, opened(direct) as store:
             feeder = Feeder(store)
             feeder.give(4 * JOB)
-            with Crew(url, Path(folder), engines) as crew, Meter(_looker(direct)) as meter:
+            with Crew(url, Path(folder), engines) as crew, Meter(looker(direct)) as meter:
                 feeder.start()
                 time.sleep(WARM_UP)
                 before = time.monotonic()
@@ -129,7 +129,7 @@ def run(name: str, through: str, seconds: float, engines: int) -> dict[str, Any]
                 end = time.monotonic()
                 feeder.stop()
                 after = meter.usual(settled, end)
-                await_drained(store, feeder.given)
+                await_drained(store)
             books = audit(store, feeder.given, Path(folder) / "journal")
             said = (Path(folder) / "engine.log").read_text(errors="replace")
     return {
@@ -157,7 +157,7 @@ def _await_recovery(meter: Meter, over: float, wanted: float, patience: float = 
     return None
 
 
-def _looker(url: str) -> Callable[[], int]:
+def looker(url: str) -> Callable[[], int]:
     """On a connection of its own, which is made again when it was lost."""
     held: list[psycopg.Connection[Any]] = []
 

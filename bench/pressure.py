@@ -34,7 +34,7 @@ import httpx
 import psycopg
 from tests.outages import Server, own_postgres
 
-from bench.chaos import _looker
+from bench.chaos import looker
 from bench.storm import JOB, ROOT, WORKFLOW, Crew, Feeder, Meter, audit, await_drained, opened
 from dalsegno import Store, submit
 
@@ -119,7 +119,7 @@ def run(name: str, seconds: float, window: float) -> dict[str, Any]:
             folder = Path(made)
             feeder = Feeder(store)
             feeder.give(2 * JOB)
-            with Crew(url, folder) as crew, Meter(_looker(url)) as meter:
+            with Crew(url, folder) as crew, Meter(looker(url)) as meter:
                 feeder.start()
                 time.sleep(WARM_UP)
                 before = time.monotonic()
@@ -131,7 +131,7 @@ def run(name: str, seconds: float, window: float) -> dict[str, Any]:
                 usual = meter.rate(before, start)
                 pressed = meter.rate(max(start, end - window), end)
                 minutes = [round(meter.rate(at, at + window)) for at in _steps(start, end, window)]
-                await_drained(store, feeder.given)
+                await_drained(store)
                 crew.stop()
             books = audit(store, feeder.given, folder / "journal")
     return {

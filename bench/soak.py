@@ -1,12 +1,13 @@
 """Full load for a long time: what grows, and what stays as it is.
 
-    python -m bench.soak sqlite   [--minutes 30] [--out docs/images]
-    python -m bench.soak postgres [--minutes 30] [--out docs/images]
+    python -m bench.soak sqlite   [--minutes 30] [--keep 3] [--out docs/images]
+    python -m bench.soak postgres [--minutes 30] [--keep 3] [--out docs/images]
 
 An engine in a process of its own works as fast as it can while another process submits. Every ten seconds this writes
 down the engine's memory, the size of the database and of its write-ahead log, the time of a claim (the engine's own
-measure), dead rows and the speed. Leaves `soak-DATABASE.json` and a chart, `soak-DATABASE.svg`, in the folder; prints
-a summary as JSON.
+measure), dead rows and the speed. What is done is forgotten after `--keep` minutes, as retention does it after months:
+so the database has to give up as much as it gets. Leaves `soak-DATABASE.json` and a chart, `soak-DATABASE.svg`, in the
+folder; prints a summary as JSON.
 """
 
 from __future__ import annotations
@@ -25,17 +26,14 @@ from typing import Any
 
 import psutil
 import psycopg
-import sqlalchemy as sa
 from tests.outages import own_postgres
 
 from bench.chart import Panel, draw
-from bench.storm import JOB, Crew, Feeder, Meter, audit, await_drained, opened
-from dalsegno.store.schema import stages
+from bench.storm import JOB, Crew, Feeder, Meter, audit_ran, await_drained, opened
+from bench.worker import LINE
 
 EVERY = 10.0
 MIB = 1 << 20
-DONE = sa.select(sa.func.coalesce(sa.func.sum(stages.c.succeeded), 0))
-"""Of jobs that are still there: where they are forgotten, it falls."""
 ACTIVITY = """
 SELECT (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
        (SELECT sum(pg_relation_size(relid)) FROM pg_stat_user_tables WHERE relname IN ('leases', 'stages', 'jobs')),
@@ -44,20 +42,17 @@ SELECT (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
 """
 
 
-def soak(kind: str, minutes: float, out: Path) -> dict[str, Any]:
+def soak(kind: str, minutes: float, keep: float, out: Path) -> dict[str, Any]:
     with database(kind) as (url, folder), opened(url) as store:
         feeder = Feeder(store)
         feeder.give(2 * JOB)
-        with (
-            Crew(url, folder) as crew,
-            Meter(lambda: store.read(lambda tx: tx.conn.execute(DONE).scalar_one())) as meter,
-        ):
+        with Crew(url, folder, keep=keep) as crew, Meter(lambda: crew.journal.stat().st_size // LINE.size) as meter:
             feeder.start()
             samples = _watch(kind, url, crew, meter, folder, minutes * 60)
             feeder.stop()
-            await_drained(store, feeder.given)
-        books = audit(store, feeder.given, folder / "journal")
-    summary = {"database": kind, "minutes": minutes, "samples": len(samples), **_trends(samples), **books}
+            await_drained(store)
+        books = audit_ran(store, feeder.given, crew.journal)
+    summary = {"database": kind, "minutes": minutes, "keep_minutes": keep, **_trends(samples), **books}
     out.mkdir(parents=True, exist_ok=True)
     (out / f"soak-{kind}.json").write_text(json.dumps({**summary, "series": samples}, indent=1) + "\n")
     (out / f"soak-{kind}.svg").write_text(draw(_title(kind, minutes), _panels(kind, samples)))
@@ -174,10 +169,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("database", choices=("sqlite", "postgres"))
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--keep", type=float, default=3, help="minutes for which what is done is kept")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    result = soak(options.database, options.minutes, options.out)
+    result = soak(options.database, options.minutes, options.keep, options.out)
     print(json.dumps(result, indent=2))
     if result["problems"]:
         raise SystemExit(1)

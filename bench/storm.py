@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy as sa
 
-from bench.worker import SERVICE
+from bench.worker import LINE, SERVICE
 from dalsegno import Step, Store, Workflow, open_store, submit
 from dalsegno.errors import DalSegnoError
-from dalsegno.model.states import TRANSITIONS
-from dalsegno.store.schema import COUNTERS, events, items, leases, stages
+from dalsegno.model.states import JOB_UNFINISHED, TRANSITIONS
+from dalsegno.store.schema import COUNTERS, events, items, jobs, leases, stages
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOW = Workflow(name="storm", steps=(Step(key="work", service=SERVICE, max_interruptions=1000),))
@@ -37,8 +37,9 @@ _NAMES = (f"{number:09}" for number in itertools.count(1))
 class Crew:
     """Engines, started again where they were killed, as whoever looks after processes would."""
 
-    def __init__(self, url: str, folder: Path, count: int = 1, workers: int = 10) -> None:
-        self.url, self.folder, self.workers = url, folder, workers
+    def __init__(self, url: str, folder: Path, count: int = 1, *, keep: float | None = None) -> None:
+        self.url, self.folder = url, folder
+        self._words = [] if keep is None else ["--keep", str(keep)]
         self.journal = folder / "journal"
         self.journal.touch()
         self.members: list[subprocess.Popen[bytes]] = []
@@ -46,7 +47,7 @@ class Crew:
             self.hire()
 
     def hire(self) -> None:
-        words = [sys.executable, "-m", "bench.worker", self.url, str(self.journal), "--workers", str(self.workers)]
+        words = [sys.executable, "-m", "bench.worker", self.url, str(self.journal), *self._words]
         with (self.folder / "engine.log").open("ab") as log:
             self.members.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=log))
         assert self.members[-1].stdout is not None
@@ -192,13 +193,13 @@ def keep_trying(work: Callable[[], T], seconds: float = 120) -> T:
             time.sleep(0.1)
 
 
-def await_drained(store: Store, count: int, seconds: float = 600) -> None:
-    """Until every item has ended."""
+def await_drained(store: Store, seconds: float = 900) -> None:
+    """Until every job has ended."""
     until = time.monotonic() + seconds
-    query = sa.select(sa.func.sum(sum((stages.c[name] for name in ("succeeded", "failed", "canceled")), sa.literal(0))))
-    while (ended := keep_trying(lambda: store.read(lambda tx: tx.conn.execute(query).scalar()))) != count:
+    query = sa.select(sa.func.count()).where(jobs.c.status.in_(sorted(JOB_UNFINISHED))).select_from(jobs)
+    while left := keep_trying(lambda: store.read(lambda tx: tx.conn.execute(query).scalar())):
         if time.monotonic() > until:
-            raise SystemExit(f"{ended} of {count} items have ended after {seconds:g} s")
+            raise SystemExit(f"{left} jobs have not ended after {seconds:g} s")
         time.sleep(0.2)
 
 
@@ -239,6 +240,36 @@ def audit(store: Store, given: int, journal: Path) -> dict[str, Any]:
     if len(runs) != given:
         problems.append(f"{len(runs)} items ran, {given} were submitted")
     return {"items": given, "ran_again": again, "problems": problems}
+
+
+def audit_ran(store: Store, given: int, journal: Path) -> dict[str, Any]:
+    """Where what is done is forgotten, the journal is what is left: every item ran once, and nothing is left over."""
+    problems: list[str] = []
+    left = store.read(lambda tx: tx.conn.execute(_LEFT).scalar())
+    if left:
+        problems.append(f"{left} items are there that have not succeeded")
+    ran, again = _ran(journal)
+    if ran != given:
+        problems.append(f"{ran} items ran, {given} were submitted")
+    if again:
+        problems.append(f"{again} runs were not the first of their item")
+    return {"items": given, "problems": problems}
+
+
+def _ran(journal: Path) -> tuple[int, int]:
+    """How many items, and how many runs beyond their first. Tens of millions: a byte for each item."""
+    seen, again = bytearray(), 0
+    with journal.open("rb") as file:
+        while chunk := file.read(LINE.size << 16):
+            for number in array("q", chunk[: len(chunk) // LINE.size * LINE.size])[::2]:
+                if number >= len(seen):
+                    seen.extend(bytes(number - len(seen) + 1_000_000))
+                again += seen[number]
+                seen[number] = 1
+    return sum(seen), again
+
+
+_LEFT = sa.select(sa.func.count()).where(items.c.status != "succeeded").select_from(items)
 
 
 def _steps(tx: Any) -> dict[tuple[str, str], int]:

@@ -1,6 +1,6 @@
 """One engine process of the storms: all it does with an item is to write down that it did.
 
-    python -m bench.worker DATABASE_URL JOURNAL [--workers 10]
+    python -m bench.worker DATABASE_URL JOURNAL [--workers 10] [--keep MINUTES]
 
 A line of the journal is sixteen bytes: the item's number and the moment in nanoseconds. It ends with SIGTERM.
 """
@@ -14,10 +14,12 @@ import signal
 import struct
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from dalsegno import Engine, EngineOptions, Item, open_store, service
 from dalsegno.engine.meters import METERS
+from dalsegno.model.retention import Policy, Rule
 
 LINE = struct.Struct("<qq")
 SERVICE = "storm"
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("journal")
     parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--keep", type=float, help="minutes for which what is done is kept; unless said, as always")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     journal = os.open(options.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -42,11 +45,20 @@ def main() -> None:
 
     claims = Path(f"{options.journal}.claims")
     store = open_store(options.url)
-    with Engine(store, [work], EngineOptions(node=f"storm-{os.getpid()}", drain_seconds=20)):
+    with Engine(store, [work], _options(options.keep)):
         print("ready", flush=True)
         while not over.wait(TELL):
             claims.write_text(f"{sum(METERS.claims.buckets)} {METERS.claims.total}")
     store.close()
+
+
+def _options(keep: float | None) -> EngineOptions:
+    made = EngineOptions(node=f"storm-{os.getpid()}", drain_seconds=20)
+    if keep is None:
+        return made
+    days = keep / 1440
+    policy = Policy(Rule(jobs=days, events=days, logs=days), {})
+    return replace(made, retention=lambda _lanes: policy)
 
 
 if __name__ == "__main__":
