@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
 from dalsegno.model.states import TRANSITIONS
 from dalsegno.store.manifest import Told, untold
+from dalsegno.store.patience import TimeUp, at_most
 from dalsegno.store.schema import COUNTERS, events, items, jobs, leases, stages, waits
 from dalsegno.store.store import Store, Tx
 
@@ -83,6 +85,9 @@ class Deadline:
     def is_over(self) -> bool:
         return self._end is not None and time.monotonic() > self._end
 
+    def left(self) -> float | None:
+        return None if self._end is None else self._end - time.monotonic()
+
     def spent(self) -> float:
         return time.monotonic() - self._begun
 
@@ -113,8 +118,18 @@ def _each(
         if deadline.is_over():
             report.complete = False
             return
-        store.read(lambda tx, after=after, end=end: look(tx, after, end))  # type: ignore[misc]
+        try:
+            store.read(lambda tx, after=after, end=end: _in_time(tx, deadline, look, after, end))  # type: ignore[misc]
+        except TimeUp:
+            report.complete = False
+            return
         told(what, end, last)
+
+
+def _in_time(tx: Tx, deadline: Deadline, look: Callable[[Tx, int, int], None], after: int, end: int) -> None:
+    left = deadline.left()
+    with at_most(tx, left) if left is not None else nullcontext():
+        look(tx, after, end)
 
 
 def _last_first(store: Store) -> tuple[sa.ColumnElement[int], ...]:

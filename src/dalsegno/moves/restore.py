@@ -5,6 +5,7 @@ What was under lease when the backup was taken is rescued as after a crash: the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from dalsegno.store.open import open_store
 from dalsegno.store.schema import jobs
 from dalsegno.store.store import Store, Tx
 from dalsegno.store.upgrade import Precaution
+
+logger = logging.getLogger("dalsegno.moves")
 
 NOBODY = 0
 SQLITE, ARCHIVE = b"SQLite format 3\x00", b"PGDMP"
@@ -127,7 +130,8 @@ def _relocate(tx: Tx, moved: Mapping[str, str]) -> None:
     """Files keep their path in a folder that has another place now; so do the jobs that still write to it."""
     for old, new in [pair for each in moved.items() for pair in _spellings(*each)]:
         if tx.conn.execute(sa.select(backends.c.id).where(backends.c.url == new)).first() is not None:
-            raise RestoreRefused(database=store_name(tx), problem=f"files are known in {new} already.")
+            logger.warning("%s stays as it is: files are known in %s already", old, new)
+            continue
         tx.conn.execute(sa.update(backends).where(backends.c.url == old).values(url=new))
         unfinished = sa.select(jobs.c.id, jobs.c.snapshot).where(jobs.c.finished_at.is_(None))
         for row in tx.rows(unfinished):
@@ -142,7 +146,3 @@ def _spellings(old: str, new: str) -> list[tuple[str, str]]:
     if not (old.startswith("/") and new.startswith("/")):
         return [(old, new)]
     return [(old, new), (f"file://{quote(old)}", f"file://{quote(new)}")]
-
-
-def store_name(tx: Tx) -> str:
-    return tx.conn.engine.url.render_as_string(hide_password=True)

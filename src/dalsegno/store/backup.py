@@ -107,11 +107,13 @@ def _part(path: Path) -> Iterator[Path]:
         os.fchmod(descriptor, 0o600)
         os.ftruncate(descriptor, 0)  # a killed one may have left something
         yield part
-    except (OSError, sqlite3.Error) as error:
-        raise _readable(error, path) from error
-    finally:
+    except BaseException as error:
         for left in (part, manifests.beside(part), part.with_name(f"{part.name}-journal")):
             left.unlink(missing_ok=True)
+        if isinstance(error, OSError | sqlite3.Error):
+            raise _readable(error, path) from error
+        raise
+    finally:
         os.close(descriptor)
 
 

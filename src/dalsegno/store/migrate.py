@@ -124,15 +124,22 @@ def _looked(url: sa.URL, target: str, precaution: Precaution | None) -> str:
 @contextlib.contextmanager
 def _turn(database: Path) -> Iterator[None]:
     """One process after the other. The lock is gone with the process that had it."""
-    descriptor = os.open(f"{database}.upgrade", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    lock = Path(f"{database}.upgrade")
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             logger.info("another process is changing the schema of %s; waiting for it", database)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), lock.stat()):
+                break
+        os.close(descriptor)  # whoever had it took it away at the end: what we have locked is nobody's
+    try:
         yield
     finally:
+        lock.unlink(missing_ok=True)
         os.close(descriptor)
 
 

@@ -59,6 +59,8 @@ def keep(conn: sa.Connection, url: sa.URL, found: str, known: str, precaution: P
 def _beside(url: sa.URL, found: str, known: str, precaution: Precaution) -> str:
     source = file_of(url)
     folder = precaution.folder or source.parent
+    if not folder.is_dir():
+        raise UpgradeNeedsBackup(found=found, known=known, problem=f"there is no folder {folder}: BACKUP_FOLDER")
     path = folder / f"{source.name}.before-{known}"
     needed, free = room_for(source) + RESERVE, shutil.disk_usage(folder).free
     if free < needed:
