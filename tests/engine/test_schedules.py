@@ -21,7 +21,15 @@ from dalsegno.engine.orders import Order, Ready, as_stored
 from dalsegno.engine.schedules import Schedule
 from dalsegno.engine.submit import apply_workflow
 from dalsegno.engine.timekeeper import keep_time
-from dalsegno.errors import CronInvalid, InputInvalid, NotFound, ScheduleBusy, ScheduleExists
+from dalsegno.errors import (
+    CronInvalid,
+    DatabaseUnavailable,
+    InputInvalid,
+    NotFound,
+    ScheduleBusy,
+    ScheduleExists,
+    UpstreamFailed,
+)
 from dalsegno.store.schema import jobs, schedule_runs, schedules
 from tests.helpers import SWIFT, events_of, every, job_of, one, one_step, types_of, wait_until
 
@@ -175,6 +183,58 @@ def test_whatever_preparing_raises_is_what_became_of_the_run(stored: Store, cloc
     assert told(stored, number) == [(hour(1), "failed", "internal_error")]
 
 
+def test_trouble_with_one_order_is_told_without_secrets_and_keeps_nobody_waiting(
+    stored: Store, clock: ManualClock
+) -> None:
+    wrong, fine = add(stored, "a-wrong", workflow="wrong"), add(stored, "fine")
+    clock.advance(HOUR)
+
+    def prepare(order: Order) -> Ready:
+        if order.workflow == "wrong":
+            raise UpstreamFailed(name="the store", problem="http://nas:hunter22@store does not answer")
+        return as_stored(order)
+
+    keep_time(stored, prepare, secrets=["hunter22"])
+    assert told(stored, wrong) == [(hour(1), "failed", "upstream_failed")]
+    (event,) = events_of(stored, type="schedule_failed")
+    assert "http://nas:***@store" in event["message"]
+    assert told(stored, fine) == [(hour(1), "started", None)]
+
+
+def test_a_database_that_is_away_is_no_answer(stored: Store, clock: ManualClock) -> None:
+    number = add(stored)
+    clock.advance(HOUR)
+
+    def away(_: Order) -> Ready:
+        raise DatabaseUnavailable(problem="it restarts")
+
+    with pytest.raises(DatabaseUnavailable):
+        keep_time(stored, away)
+    assert told(stored, number) == []
+    keep(stored, clock)
+    assert told(stored, number) == [(hour(1), "started", None)]
+
+
+def test_what_is_changed_while_it_is_prepared_is_looked_at_again(stored: Store, clock: ManualClock) -> None:
+    number = add(stored)
+    other = one_step("other")
+    stored.write("workflow", lambda tx: apply_workflow(tx, other))
+    clock.advance(HOUR)
+    changes: list[dict[str, Any]] = [{"workflow": other.name}]
+
+    def prepare(order: Order) -> Ready:
+        if changes:
+            act(stored, engine.change, number, changes.pop(), "nas")
+        return as_stored(order)
+
+    keep_time(stored, prepare)
+    assert started(stored) == []
+    keep_time(stored, prepare)
+    (job_id,) = started(stored)
+    (event,) = events_of(stored, type="job_submitted", job_id=job_id)
+    assert event["data"]["workflow"] == other.name
+
+
 def test_a_zone_that_is_no_longer_known_pauses_its_schedule(stored: Store, clock: ManualClock) -> None:
     number = add(stored)
     act(stored, lambda tx: tx.conn.execute(sa.update(schedules).values(time_zone="Atlantis/Old_Town")))
@@ -267,6 +327,21 @@ def test_a_paused_schedule_starts_nothing_and_misses_nothing(stored: Store, cloc
     assert row(stored, number)["next_at"] == hour(8)
     assert len(told(stored, number)) == 2
     assert types_of(stored)[-2:] == ["schedule_paused", "schedule_resumed"]
+
+
+def test_what_was_due_before_somebody_changed_or_paused_it_is_recorded(stored: Store, clock: ManualClock) -> None:
+    changed, paused, resumed = (add(stored, name) for name in ("a", "b", "c"))
+    clock.advance(2 * HOUR + 1800)
+    act(stored, engine.change, changed, {"cron": "30 * * * *"}, "nas")
+    act(stored, engine.pause, paused, "nas")
+    act(stored, engine.resume, resumed, "nas")
+    keep(stored, clock)
+    assert told(stored, changed) == [(hour(1), "skipped", "changed")]
+    assert told(stored, paused) == [(hour(1), "skipped", "paused")]
+    assert told(stored, resumed) == [(hour(1), "skipped", "missed"), (hour(2), "started", None)]
+    counts = [run["count"] for run in every(stored, sa.select(schedule_runs).where(schedule_runs.c.due_at == hour(1)))]
+    assert sorted(counts) == [1, 2, 2]
+    assert row(stored, changed)["next_at"] == hour(3.5)
 
 
 def test_a_changed_time_counts_from_now(stored: Store, clock: ManualClock) -> None:

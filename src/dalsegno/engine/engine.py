@@ -97,7 +97,9 @@ class Engine:
         self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)
         self._commander = Commander(store, self.options.find, self._settler.in_hand)
-        self._timekeeper = Timekeeper(store, self.options.prepare) if self.options.prepare is not None else None
+        self._timekeeper = None
+        if self.options.prepare is not None:
+            self._timekeeper = Timekeeper(store, self.options.prepare, self.options.secrets)
         self._pruner = None
         if self.options.retention is not None:
             self._pruner = Pruner(store, self.options.retention, self.options.archive)

@@ -6,17 +6,28 @@ gives it a `Prepare`. It runs outside any transaction; an error it raises is wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dalsegno.engine.logbridge import masked
 from dalsegno.engine.submit import Items, submit
-from dalsegno.errors import InputInvalid
+from dalsegno.errors import (
+    DalSegnoError,
+    DatabaseCorrupt,
+    DatabaseFull,
+    DatabaseReadOnly,
+    DatabaseUnavailable,
+    InputInvalid,
+)
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Workflow
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
+
+logger = logging.getLogger("dalsegno.engine")
 
 ASKED = ("scope", "options", "download_sources", "params", "items")
 """What an order may hold besides the name of a workflow."""
@@ -41,7 +52,17 @@ class Ready:
     revision: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why an order cannot be submitted."""
+
+    code: str
+    message: str
+
+
 Prepare = Callable[[Order], Ready]
+OUTAGES = (DatabaseUnavailable, DatabaseFull, DatabaseReadOnly, DatabaseCorrupt)
+"""What passes, or is everybody's trouble: no answer to an order."""
 
 
 def as_stored(order: Order) -> Ready:
@@ -49,6 +70,24 @@ def as_stored(order: Order) -> Ready:
     check_request(order.request)
     asked = order.request
     return Ready(order.workflow, asked.get("items"), asked.get("params"), asked.get("scope"), asked.get("options"))
+
+
+def made_ready(prepare: Prepare, order: Order, secrets: Sequence[str] = ()) -> Ready | Refused:
+    """Whatever goes wrong with it is an answer, too."""
+    try:
+        return prepare(order)
+    except Exception as error:
+        found = refusal(error)
+        return Refused(found.code, masked(found.message, secrets))
+
+
+def refusal(error: Exception) -> Refused:
+    if isinstance(error, OUTAGES):
+        raise error
+    if isinstance(error, DalSegnoError):
+        return Refused(error.code, str(error))
+    logger.error("an order failed before it became a job", exc_info=error)
+    return Refused("internal_error", f"{type(error).__name__}: {error}")
 
 
 def check_request(request: Mapping[str, Any]) -> None:

@@ -13,8 +13,9 @@ from dalsegno.engine.holds import UNSAID
 from dalsegno.engine.orders import check_request
 from dalsegno.engine.runs import last_job, record, skip_waiting
 from dalsegno.engine.submit import PRIORITIES, to_json
-from dalsegno.errors import CommandRefused, InputInvalid, NotFound, ScheduleBusy, ScheduleExists
+from dalsegno.errors import CommandRefused, CronInvalid, InputInvalid, NotFound, ScheduleBusy, ScheduleExists
 from dalsegno.model.cron import parse_cron
+from dalsegno.model.due import Decision, skipped
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.store.hot import Event
 from dalsegno.store.schema import CATCH_UPS, OVERLAPS, schedules
@@ -88,6 +89,7 @@ def change(tx: Tx, number: int, changes: Mapping[str, Any], by: str) -> None:
     wanted = replace(was, **changes).checked()
     values = {**_columns(wanted), "updated_by": by, "updated_at": tx.now}
     if row["paused_at"] is None and (wanted.cron, wanted.time_zone) != (was.cron, was.time_zone):
+        _give_up(tx, row, "changed", "The schedule was changed before an engine had taken it up.")
         values["next_at"] = parse_cron(wanted.cron, wanted.time_zone).next(tx.now)
     taken = sa.select(schedules.c.id).where(schedules.c.name == wanted.name, schedules.c.id != number)
     if tx.row(taken) is not None:
@@ -104,7 +106,9 @@ def pause(tx: Tx, number: int, by: str, reason: str | None = None) -> None:
     why = reason or UNSAID
     values = {"paused_at": row["paused_at"] or tx.now, "paused_by": by, "pause_reason": why, "next_at": None}
     tx.conn.execute(sa.update(schedules).where(schedules.c.id == number).values(**values, updated_at=tx.now))
-    skip_waiting(tx, row, "paused", f"The schedule was paused: {why}")
+    said = f"The schedule was paused: {why}"
+    skip_waiting(tx, row, "paused", said)
+    _give_up(tx, row, "paused", said)
     _tell(tx, "schedule_paused", row["name"], by, message=why, level="warn")
 
 
@@ -113,6 +117,8 @@ def resume(tx: Tx, number: int, by: str) -> None:
     row = _locked(tx, number)
     values = {"paused_at": None, "paused_by": None, "pause_reason": None}
     next_at = parse_cron(row["cron"], row["time_zone"]).next(tx.now)
+    if row["next_at"] is not None and next_at is not None:
+        next_at = min(next_at, row["next_at"])  # it was not paused: what is due already stays due
     tx.conn.execute(
         sa.update(schedules).where(schedules.c.id == number).values(**values, next_at=next_at, updated_at=tx.now)
     )
@@ -139,6 +145,21 @@ def run_now(tx: Tx, number: int, by: str) -> int:
         raise CommandRefused(what="Schedule", id=row["name"], verb="run", state="being run right now", fix=fix)
     _tell(tx, "schedule_asked", row["name"], by)
     return run
+
+
+def _give_up(tx: Tx, row: sa.RowMapping, reason: str, message: str) -> None:
+    """What was due and not yet decided about is skipped."""
+    first = row["next_at"]
+    if first is None or first > tx.now:
+        return
+    try:
+        decision = skipped(parse_cron(row["cron"], row["time_zone"]), first, tx.now) or Decision(first, False)
+    except (CronInvalid, InputInvalid):
+        decision = Decision(first, False)
+    record(
+        tx, row, decision.due_at, "skipped",
+        reason=reason, message=message, count=decision.count, last_due_at=decision.last_due_at,
+    )  # fmt: skip
 
 
 def _locked(tx: Tx, number: int) -> sa.RowMapping:

@@ -7,18 +7,17 @@ crash nothing is left or all of it. A due time is behind `next_at` for good, wha
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from dalsegno.engine.looper import Looper
-from dalsegno.engine.orders import Order, Prepare, Ready, submit_ready
+from dalsegno.engine.orders import Order, Prepare, Ready, Refused, made_ready, refusal, submit_ready
 from dalsegno.engine.runs import WAITING, last_job, record, settle, waiting
 from dalsegno.engine.schedules import pause
-from dalsegno.errors import CronInvalid, DalSegnoError, InputInvalid
+from dalsegno.errors import CronInvalid, InputInvalid
 from dalsegno.model.cron import parse_cron
 from dalsegno.model.due import COUNTED, Decision, decide, meet, room_to_wait
 from dalsegno.model.states import JOB_FINISHED
@@ -28,49 +27,51 @@ from dalsegno.store.schema import UtcTime, jobs, schedule_runs, schedules
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
 
-logger = logging.getLogger("dalsegno.engine")
-
 NAME = "timekeeper"
 BATCH = 100
 BREATHER = 0.02
 """Seconds after which to look again at what another engine has in its hands."""
 
 
-class Refused(NamedTuple):
-    """Why an order cannot be submitted."""
-
-    code: str
-    message: str
+Make = Callable[[sa.RowMapping], Ready | Refused]
+"""What a schedule orders, made ready."""
 
 
 class Timekeeper(Looper):
     name = NAME
 
-    def __init__(self, store: Store, prepare: Prepare) -> None:
+    def __init__(self, store: Store, prepare: Prepare, secrets: Sequence[str] = ()) -> None:
         super().__init__()
         self.interval = store.poll_seconds  # a machine that slept, or whose clock was moved, is that much late
         self._store = store
         self._prepare = prepare
+        self._secrets = secrets
 
     def tick(self) -> float | None:
-        next_at = keep_time(self._store, self._prepare, lambda: self.stopping)
+        next_at = keep_time(self._store, self._prepare, lambda: self.stopping, self._secrets)
         if next_at is None:
             return None
         return min(self.interval, max(BREATHER, (next_at - self._store.clock.now()).total_seconds()))
 
 
-def keep_time(store: Store, prepare: Prepare, stopping: Callable[[], bool] = lambda: False) -> datetime | None:
+def keep_time(
+    store: Store, prepare: Prepare, stopping: Callable[[], bool] = lambda: False, secrets: Sequence[str] = ()
+) -> datetime | None:
     """Do what is due; returns when something is due next."""
+
+    def make(row: sa.RowMapping) -> Ready | Refused:
+        return made_ready(prepare, Order(row["workflow"], row["request"]), secrets)
+
     next_at, some_wait = store.read(_look)
     more = next_at is not None and next_at <= store.clock.now()
     while more and not stopping():
         due = store.read(lambda tx: tx.rows(_DUE, {"now": tx.now}))
-        moved = [_keep(store, prepare, row) for row in due if not stopping()]
+        moved = [_keep(store, make, row) for row in due if not stopping()]
         more = len(due) == BATCH and any(moved)
         next_at = store.read(_look)[0]
     if some_wait:
         for row in store.read(lambda tx: tx.rows(_CAN_START)):
-            _take_up(store, prepare, row)
+            _take_up(store, make, row)
     return next_at
 
 
@@ -87,7 +88,13 @@ _DUE = (
 )
 # Runs that wait for nobody any more, the oldest first.
 _CAN_START = (
-    sa.select(schedule_runs.c.id, schedule_runs.c.schedule_id, schedules.c.workflow, schedules.c.request)
+    sa.select(
+        schedule_runs.c.id,
+        schedule_runs.c.schedule_id,
+        schedules.c.workflow,
+        schedules.c.request,
+        schedules.c.updated_at,
+    )
     .join(schedules, schedules.c.id == schedule_runs.c.schedule_id)
     .outerjoin(jobs, jobs.c.id == schedules.c.last_job_id)
     .where(
@@ -108,46 +115,45 @@ def _look(tx: Tx) -> tuple[datetime | None, bool]:
 # --- what is due ----------------------------------------------------------------------------------
 
 
-def _keep(store: Store, prepare: Prepare, row: sa.RowMapping) -> bool:
+def _keep(store: Store, make: Make, row: sa.RowMapping) -> bool:
     """Everything that is due of one schedule, a transaction each; False: another engine was there first."""
     try:
         cron = parse_cron(row["cron"], row["time_zone"])
     except (CronInvalid, InputInvalid) as error:  # a zone that this machine does not know
         why = str(error)
-        store.write("schedule", lambda tx: pause(tx, row["id"], NAME, why))
-        return True
+        return store.write("schedule", lambda tx: _stop(tx, row, why))
     first = row["next_at"]
     decisions, next_at = decide(cron, first, store.clock.now(), row["catch_up"], row["catch_up_most"])
     if not decisions:
-        return first != next_at and _done(store, row["id"], first, None, next_at, None)
-    ready = _prepared(prepare, row) if any(each.start for each in decisions) else None
+        return first != next_at and _done(store, row, first, None, next_at, None)
+    ready = make(row) if any(each.start for each in decisions) else None
     for decision, then in zip(decisions, [*(each.due_at for each in decisions[1:]), next_at], strict=True):
-        if not _done(store, row["id"], first, decision, then, ready):
+        if not _done(store, row, first, decision, then, ready):
             return False
         first = then
     return True
 
 
 def _done(
-    store: Store, number: int, expected: datetime, decision: Decision | None, then: datetime | None,
+    store: Store, row: sa.RowMapping, expected: datetime, decision: Decision | None, then: datetime | None,
     ready: Ready | Refused | None,
 ) -> bool:  # fmt: skip
     try:
-        return store.write("schedule", lambda tx: _apply(tx, number, expected, decision, then, ready))
+        return store.write("schedule", lambda tx: _apply(tx, row, expected, decision, then, ready))
     except Exception as error:
-        refused = _refused(error)
-    return store.write("schedule", lambda tx: _apply(tx, number, expected, decision, then, refused))
+        refused = refusal(error)
+    return store.write("schedule", lambda tx: _apply(tx, row, expected, decision, then, refused))
 
 
 def _apply(
-    tx: Tx, number: int, expected: datetime, decision: Decision | None, then: datetime | None,
+    tx: Tx, row: sa.RowMapping, expected: datetime, decision: Decision | None, then: datetime | None,
     ready: Ready | Refused | None,
 ) -> bool:  # fmt: skip
-    """What was decided, if nobody has done so yet."""
-    claim = sa.select(schedules).where(schedules.c.id == number, schedules.c.next_at == expected)
-    schedule = tx.row(claim.with_for_update(skip_locked=True))
+    """What was decided, if nobody has done so yet, nor changed what was decided about."""
+    schedule = _claimed(tx, row["id"], row["updated_at"], schedules.c.next_at == expected)
     if schedule is None:
         return False
+    number = row["id"]
     tx.conn.execute(sa.update(schedules).where(schedules.c.id == number).values(next_at=then))
     if decision is None or _known(tx, schedule, decision.due_at):
         return True
@@ -169,6 +175,19 @@ def _apply(
                 tx, schedule, decision, "full", f"{waits:,} of its runs wait already, and there is room for {room:,}."
             )
     return True
+
+
+def _stop(tx: Tx, row: sa.RowMapping, why: str) -> bool:
+    if _claimed(tx, row["id"], row["updated_at"], schedules.c.next_at == row["next_at"]) is None:
+        return False
+    pause(tx, row["id"], NAME, why)
+    return True
+
+
+def _claimed(tx: Tx, number: int, updated_at: datetime, *unless: sa.ColumnElement[bool]) -> sa.RowMapping | None:
+    """The schedule's row, for this transaction alone, while it is as it was looked at."""
+    as_seen = (schedules.c.id == number, schedules.c.updated_at == updated_at, *unless)
+    return tx.row(sa.select(schedules).where(*as_seen).with_for_update(skip_locked=True))
 
 
 def _known(tx: Tx, schedule: sa.RowMapping, due_at: datetime) -> bool:
@@ -200,19 +219,18 @@ def _skip(tx: Tx, schedule: sa.RowMapping, decision: Decision, reason: str, mess
 # --- what waits -----------------------------------------------------------------------------------
 
 
-def _take_up(store: Store, prepare: Prepare, row: sa.RowMapping) -> None:
+def _take_up(store: Store, make: Make, row: sa.RowMapping) -> None:
     """A run that was asked for, or that waited for the one before it."""
-    ready = _prepared(prepare, row)
+    ready = make(row)
     try:
         store.write("schedule", lambda tx: _begin(tx, row, ready))
     except Exception as error:
-        refused = _refused(error)
+        refused = refusal(error)
         store.write("schedule", lambda tx: _begin(tx, row, refused))
 
 
 def _begin(tx: Tx, row: sa.RowMapping, ready: Ready | Refused) -> None:
-    claim = sa.select(schedules).where(schedules.c.id == row["schedule_id"])
-    schedule = tx.row(claim.with_for_update(skip_locked=True))
+    schedule = _claimed(tx, row["schedule_id"], row["updated_at"])
     run = tx.row(sa.select(schedule_runs).where(schedule_runs.c.id == row["id"], WAITING))
     if schedule is None or run is None:
         return
@@ -249,23 +267,6 @@ def _start(
         message=became.get("message"), level="error" if failed else "info",
         **({"code": became["reason"]} if failed else {}),
     )  # fmt: skip
-
-
-def _prepared(prepare: Prepare, row: sa.RowMapping) -> Ready | Refused:
-    try:
-        return prepare(Order(row["workflow"], row["request"]))
-    except Exception as error:
-        return _refused(error)
-
-
-def _refused(error: Exception) -> Refused:
-    """What stands in the record of the run; what is the database's trouble, or passes, is no answer."""
-    if isinstance(error, DalSegnoError):
-        if error.status >= 500:
-            raise error
-        return Refused(error.code, str(error))
-    logger.error("a scheduled run failed before it began", exc_info=error)
-    return Refused("internal_error", f"{type(error).__name__}: {error}")
 
 
 def _tell(

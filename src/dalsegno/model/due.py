@@ -49,11 +49,11 @@ def decide(
     elif catch_up == "all" and not on_time:
         chosen = chosen[-most:]
     decisions = [Decision(due, True) for due in chosen]
-    skipped = _skipped(cron, first, chosen[0] - timedelta(microseconds=1) if chosen else now)
-    return ([skipped, *decisions] if skipped else decisions), cron.next(now)
+    before = skipped(cron, first, chosen[0] - timedelta(microseconds=1) if chosen else now)
+    return ([before, *decisions] if before else decisions), cron.next(now)
 
 
-def _skipped(cron: Cron, first: datetime, last: datetime) -> Decision | None:
+def skipped(cron: Cron, first: datetime, last: datetime) -> Decision | None:
     """All due times between two moments, as one decision."""
     found = list(itertools.islice(cron.between(first, last), COUNTED))
     if not found:

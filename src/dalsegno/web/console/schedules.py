@@ -53,6 +53,7 @@ REASONS = {
     "overlap": N_("The job before it was not over."),
     "full": N_("As many of its runs as may wait were waiting already."),
     "paused": N_("The schedule was paused."),
+    "changed": N_("It was changed before an engine had taken it up."),
     "asked": N_("An engine takes it up."),
 }
 CATCH_UP = {
