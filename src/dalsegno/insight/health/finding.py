@@ -15,7 +15,7 @@ from dalsegno.insight.explain.words import span
 from dalsegno.insight.health.kinds import KINDS
 
 Severity = Literal["ok", "note", "warning", "error"]
-NAMES = frozenset({"pid", "job_id", "command"})
+NAMES = frozenset({"pid", "job_id", "command", "schedule_id"})
 """Numbers that count nothing."""
 WORST: Mapping[str, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
 

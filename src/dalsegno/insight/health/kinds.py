@@ -71,6 +71,21 @@ KINDS = {
         "Stage %(stage)s of job %(job_id)s has %(ready)s items ready and nobody at work on them: %(gate)s",
         "%(opens)s (`dalsegno explain stage %(job_id)s/%(stage)s`)",
     ),
+    "schedule_late": Kind(
+        "work",
+        'Schedule "%(name)s" was due %(late_seconds)s ago, and no engine has taken it up.',
+        "Start an engine that keeps schedules: `dalsegno serve`, or `dalsegno agent` without --no-schedules.",
+    ),
+    "schedule_stopped": Kind(
+        "work",
+        'Schedule "%(name)s" was paused by the engine: %(reason)s',
+        "`dalsegno schedule set %(schedule_id)s`, then `dalsegno schedule resume %(schedule_id)s`",
+    ),
+    "schedule_failed": Kind(
+        "work",
+        'The last run of schedule "%(name)s" could not start: %(problem)s',
+        "Mend what it says, and try: `dalsegno schedule run %(schedule_id)s`",
+    ),
     "command_waits": Kind(
         "work",
         "Command %(command)s (%(type)s) has waited for %(waits_seconds)s; engines apply commands at once.",

@@ -1,5 +1,5 @@
 """Work that stands still: what is held, breakers that have been open for long, items that nobody takes, commands
-that nobody applies."""
+that nobody applies, schedules that start nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import sqlalchemy as sa
 
 from dalsegno.engine.breakers import CLOSED
 from dalsegno.engine.holds import ENGINE
+from dalsegno.engine.timekeeper import NAME as TIMEKEEPER
 from dalsegno.insight.explain import explain_stage
 from dalsegno.insight.health.finding import Finding, found
 from dalsegno.insight.holds import list_holds
-from dalsegno.store.schema import breakers, commands, stages
+from dalsegno.model.due import ON_TIME
+from dalsegno.store.schema import breakers, commands, schedule_runs, schedules, stages
 from dalsegno.store.store import Tx
 
 HELD = {"everything": "held_all", "service": "held_service", "lane": "held_lane"}
@@ -29,7 +31,8 @@ ON_PURPOSE = frozenset({"all_held", "lane_held", "service_held", "job_paused", "
 
 
 def look(tx: Tx) -> list[Finding]:
-    return [*_held(tx), *_breakers(tx), *_stuck(tx), *_commands(tx)] or [found("work_fine", "ok", "work")]
+    findings = [*_held(tx), *_breakers(tx), *_stuck(tx), *_commands(tx), *_schedules(tx)]
+    return findings or [found("work_fine", "ok", "work")]
 
 
 def _held(tx: Tx) -> list[Finding]:
@@ -102,4 +105,40 @@ def _commands(tx: Tx) -> list[Finding]:
             waits_seconds=(tx.now - row["created_at"]).total_seconds(),
         )
         for row in tx.rows(oldest)
+    ]  # fmt: skip
+
+
+def _schedules(tx: Tx) -> list[Finding]:
+    """Those that nobody keeps, that the engine had to stop, and whose last run could not start."""
+    names = (schedules.c.id, schedules.c.name)
+    late = (
+        sa.select(*names, schedules.c.next_at)
+        .where(schedules.c.next_at.is_not(None), schedules.c.next_at < tx.now - 2 * ON_TIME)
+        .order_by(schedules.c.next_at)
+        .limit(1)
+    )
+    stopped = sa.select(*names, schedules.c.paused_at, schedules.c.pause_reason).where(
+        schedules.c.paused_by == TIMEKEEPER
+    )
+    failed = (
+        sa.select(*names, schedule_runs.c.due_at, schedule_runs.c.message)
+        .join(schedule_runs, schedule_runs.c.id == schedules.c.last_run_id)
+        .where(schedule_runs.c.outcome == "failed")
+    )
+    return [
+        *(
+            found("schedule_late", "warning", f"schedule:{row['id']}", row["next_at"], name=row["name"],
+                  late_seconds=(tx.now - row["next_at"]).total_seconds())
+            for row in tx.rows(late)
+        ),
+        *(
+            found("schedule_stopped", "error", f"schedule:{row['id']}", row["paused_at"], name=row["name"],
+                  schedule_id=row["id"], reason=row["pause_reason"])
+            for row in tx.rows(stopped.order_by(schedules.c.id).limit(SERVICES))
+        ),
+        *(
+            found("schedule_failed", "error", f"schedule:{row['id']}", row["due_at"], name=row["name"],
+                  schedule_id=row["id"], problem=row["message"])
+            for row in tx.rows(failed.order_by(schedules.c.id).limit(SERVICES))
+        ),
     ]  # fmt: skip
