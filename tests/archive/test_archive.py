@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
-import sqlalchemy as sa
 
-from dalsegno.archive.form import lines_of, pack, read_manifest
-from dalsegno.archive.places import key_of, manifest_of, url_of
+from dalsegno.archive import form
+from dalsegno.archive.form import finished, lines_of, pack, read_manifest
+from dalsegno.archive.places import manifest_of, url_of
 from dalsegno.archive.restoring import find_archives, list_archives, restore
+from dalsegno.engine.forgetting import MonthChanged
 from dalsegno.errors import ArchiveDamaged, ArchiveRefused, NotFound
 from dalsegno.settings import Settings
-from dalsegno.store.schema import archives
 from tests.archive.conftest import Shelf
-from tests.helpers import every
 
 
 def place(shelf: Shelf, kind: str = "events") -> Path:
-    root = Path(f"{shelf.settings.library_root}-archive")
-    return root / key_of(
-        kind, next(each["name"] for each in every(shelf.store, sa.select(archives)) if each["kind"] == kind)
-    )
+    """The file of a month that was put away."""
+    (found,) = [each for each in shelf.store.read(list_archives) if each.kind == kind]
+    return Path(f"{shelf.settings.library_root}-archive") / found.key
 
 
 def test_a_month_comes_back_byte_for_byte(shelf: Shelf) -> None:
@@ -38,12 +38,9 @@ def test_a_month_comes_back_byte_for_byte(shelf: Shelf) -> None:
     found = shelf.store.read(list_archives)
     assert {each.name for each in found} == before.keys()
     assert all(each.dropped_at is not None and each.rows == 40 for each in found)
-    manifest = read_manifest((place(shelf).with_name(Path(manifest_of(place(shelf).name)).name)).read_bytes())
-    assert (manifest.rows, manifest.kind, manifest.sha256) == (
-        40,
-        "events",
-        found[0].sha256 if found[0].kind == "events" else found[1].sha256,
-    )
+    manifest = read_manifest(place(shelf).with_name(manifest_of(place(shelf).name)).read_bytes())
+    assert (manifest.rows, manifest.kind) == (40, "events")
+    assert manifest.sha256 == hashlib.sha256(place(shelf).read_bytes()).hexdigest()
     lines = gzip.decompress(place(shelf).read_bytes()).splitlines()
     assert json.loads(lines[1])["data"] == {"n": 1.5, "big": 12345678901234567890, "text": 'a "b" \\ c\n\t–🎵'}
     for each in find_archives_by_label(shelf):
@@ -64,8 +61,8 @@ def find_archives_by_label(shelf: Shelf) -> list[str]:
 
 def test_the_same_rows_make_the_same_bytes(shelf: Shelf, tmp_path: Path) -> None:
     month = shelf.old()
-    first = pack(lines_of(shelf.store, "events", month.name), tmp_path / "one")
-    second = pack(lines_of(shelf.store, "events", month.name), tmp_path / "two")
+    first = finished(pack(lines_of(shelf.store, "events", month.name), tmp_path / "one"))
+    second = finished(pack(lines_of(shelf.store, "events", month.name), tmp_path / "two"))
     assert first == second
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
@@ -91,6 +88,19 @@ def test_a_damaged_archive_is_refused_with_the_reason_and_nothing_changes(shelf:
     assert (shelf.count(), shelf.names()) == (before, names)
 
 
+def test_whoever_leaves_off_in_the_middle_leaves_nothing_behind(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form, "BATCH", 7)
+    month = shelf.old()
+    steps = shelf.keeper().keep(month)
+    next(steps)
+    root = Path(f"{shelf.settings.library_root}-archive")
+    assert list(root.iterdir()) != []
+    steps.close()
+    assert list(root.iterdir()) == []
+    assert finished(shelf.keeper().keep(month))
+    assert shelf.store.read(list_archives)[0].rows == 40
+
+
 def test_a_month_stays_while_its_archive_cannot_be_written(shelf: Shelf) -> None:
     blocked = Path(f"{shelf.settings.library_root}-archive")
     blocked.write_text("a file stands in the way")
@@ -102,12 +112,34 @@ def test_a_month_stays_while_its_archive_cannot_be_written(shelf: Shelf) -> None
     assert month.name not in shelf.names()
 
 
+def test_a_month_that_somebody_reads_stays_until_the_next_round(shelf: Shelf) -> None:
+    month = shelf.old()
+    with psycopg.connect(shelf.url) as reader:
+        reader.execute("SELECT count(*) FROM events")  # and the transaction stays open
+        shelf.prune()
+        assert month.name in shelf.names()
+        assert shelf.store.outage is None
+    shelf.prune()
+    assert month.name not in shelf.names()
+
+
+def test_an_archive_that_was_spoilt_before_its_month_was_dropped_is_written_anew(shelf: Shelf) -> None:
+    month = shelf.old()
+    before = shelf.dump(month.name)
+    assert finished(shelf.keeper().keep(month))
+    place(shelf).write_bytes(b"spoilt")
+    shelf.prune()
+    assert month.name not in shelf.names()
+    restore(shelf.store, shelf.settings, month.name)
+    assert shelf.dump(month.name) == before
+
+
 def test_what_was_added_after_it_was_put_away_is_not_lost(shelf: Shelf) -> None:
     month, keeper = shelf.old(), shelf.keeper()
-    assert keeper.keep(month)
+    assert finished(keeper.keep(month))
     shelf.clock.advance(-130 * 86_400.0)
     shelf.fill(1)
-    with pytest.raises(ArchiveRefused, match="Something was added"):
+    with pytest.raises(MonthChanged):
         shelf.store.write("test", lambda tx: keeper.dropping(tx, month))
     shelf.clock.advance(130 * 86_400.0)
     shelf.prune()
@@ -130,6 +162,10 @@ def test_restoring_what_is_there_or_was_never_put_away_is_refused(shelf: Shelf) 
         restore(shelf.store, shelf.settings, name)
     with pytest.raises(NotFound):
         restore(shelf.store, shelf.settings, "events_1999_01")
+    other = next(each for each in shelf.store.read(list_archives) if each.name != name)
+    place(shelf, other.kind).unlink()
+    with pytest.raises(ArchiveRefused, match="cannot be read"):
+        restore(shelf.store, shelf.settings, other.name)
     with pytest.raises(NotFound):
         shelf.store.read(lambda tx: find_archives(tx, "1999-01"))
 
@@ -138,7 +174,7 @@ def test_archives_go_where_the_settings_say(tmp_path: Path) -> None:
     def settings(**given: object) -> Settings:
         return Settings(_env_file=None, library_root=tmp_path / "music", **given)  # type: ignore[arg-type]
 
-    assert url_of(settings()) == f"file://{tmp_path / 'music-archive'}"
+    assert url_of(settings()) == str(tmp_path / "music-archive")
     assert url_of(settings(object_store="s3://bucket/songs")) == "s3://bucket/songs"
     assert url_of(settings(object_store="s3://bucket", retention_archive="file:///mnt/old")) == "file:///mnt/old"
 
@@ -162,7 +198,15 @@ for _ in one_round(store, lambda _lanes: Policy(), keep=Keeper(store, lambda: se
 
 
 @pytest.mark.parametrize(
-    "point", ["archive.put", "archive.manifest", "archive.verified", "archive.commit.after", "prune.commit.before:4"]
+    "point",
+    [
+        "archive.put",
+        "archive.manifest",
+        "archive.verified",
+        "archive.commit.after",
+        "prune.commit.before:2",
+        "prune.commit.after:2",
+    ],
 )
 def test_a_death_at_any_point_leaves_the_month_or_a_verified_archive(shelf: Shelf, point: str) -> None:
     month = shelf.old()

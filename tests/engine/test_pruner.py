@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from dalsegno import Engine, Lane, Store, service, submit
 from dalsegno.clock import ManualClock
 from dalsegno.engine import pruner as pruner_module
-from dalsegno.engine import pruning
+from dalsegno.engine import pruning, scheduler
 from dalsegno.engine.pruner import LAST, one_round
 from dalsegno.engine.pruning import LOCK, Candidate, Elsewhere, Pace, Place, candidates, failed_bound
 from dalsegno.errors import NotFound
@@ -145,6 +145,19 @@ def test_failed_jobs_go_by_a_rule_of_their_own(still: Store, clock: ManualClock)
     assert (goes.what, goes.names, goes.because) == ("failed jobs", [f"job {first}"], "older than 110 days")
     assert prune(still, rule)["jobs"] == 1
     assert there(still) == [second, newest]
+
+
+def test_a_rule_for_failed_jobs_is_about_no_others(still: Store, clock: ManualClock) -> None:
+    canceled = submitted(still, one_step(), 2).job_id
+    command(still, "cancel", job_id=canceled)
+    scheduler.cancel_some(still)
+    assert status_of(still, canceled) == "canceled"
+    failed = done(still, last="failed")
+    clock.advance(40 * DAY)
+    newest = done(still)
+    assert prune(still, policies(failed=30.0))["jobs"] == 1
+    assert there(still) == [canceled, newest]
+    assert failed not in there(still)
 
 
 def test_enrichment_keeps_its_last_failed_and_no_other_lane_loses_one(still: Store, clock: ManualClock) -> None:

@@ -9,16 +9,18 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dalsegno.errors import ArchiveDamaged
 from dalsegno.store.months import KEYS
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
+
+T = TypeVar("T")
 
 BATCH = 5_000
 """Rows that are read or written together: a month never changes, so it need not be read in one breath."""
@@ -89,8 +91,8 @@ class Packed:
     content_sha256: str
 
 
-def pack(lines: Iterable[tuple[list[int], str]], path: Path) -> Packed:
-    """Write them down, compressed."""
+def pack(lines: Iterable[tuple[list[int], str]], path: Path) -> Generator[None, None, Packed]:
+    """Write them down, compressed, with a pause now and then."""
     digest, rows = hashlib.sha256(), 0
     first: list[int] = []
     last: list[int] = []
@@ -100,7 +102,18 @@ def pack(lines: Iterable[tuple[list[int], str]], path: Path) -> Packed:
             digest.update(line)
             packed.write(line)
             first, last, rows = first or key, key, rows + 1
+            if rows % BATCH == 0:
+                yield
     return Packed(rows, first, last, digest.hexdigest())
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """All of it, without pauses."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 def unpack(chunks: Iterable[bytes], manifest: Manifest) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno import faults
-from dalsegno.archive.form import Manifest, lines_of, pack, read_manifest, unpack
+from dalsegno.archive.form import BATCH, Manifest, lines_of, pack, read_manifest, unpack
 from dalsegno.archive.places import beside_the_library, key_of, manifest_of, open_place, url_of
-from dalsegno.errors import ArchiveDamaged, ArchiveRefused
-from dalsegno.objects import ObjectStore, StoreError
+from dalsegno.engine.forgetting import MonthChanged
+from dalsegno.errors import ArchiveDamaged
+from dalsegno.objects import ObjectStore, StoreError, StoreRefused
 from dalsegno.store.migrate import revision
 from dalsegno.store.months import last_of
 from dalsegno.store.schema import archives
@@ -36,9 +37,12 @@ class Keeper:
     def __init__(self, store: Store, settings: Callable[[], Settings]) -> None:
         self._store = store
         self._settings = settings
+        self._sure: dict[str, list[Any]] = {}
+        """Months whose archives were read back here, by their last row: once is enough."""
+        self._said: dict[str, str] = {}
 
-    def keep(self, month: Month) -> bool:
-        """Whether the month may go now."""
+    def keep(self, month: Month) -> Generator[None, None, bool]:
+        """Whether the month may go now. A large one takes minutes, in steps; whoever leaves off leaves nothing."""
         known, last = self._store.read(lambda tx: (archive_of(tx, month.name), last_of(tx, month)))
         restored = None if known is None else known["restored_at"]
         if restored is not None and self._store.clock.now() - restored < RESTORED:
@@ -48,10 +52,13 @@ class Keeper:
         if url is None or not last:  # of an empty month there is nothing to keep
             return True
         try:
-            self._put_away(settings, url, month, last, known)
+            yield from self._put_away(settings, url, month, last, known)
         except (StoreError, ArchiveDamaged, OSError) as error:
-            logger.warning("%s stays: it could not be put away: %s", month.name, error)
+            if self._said.get(month.name) != str(error):  # once, not once a minute
+                logger.warning("%s stays: it could not be put away: %s", month.name, error)
+            self._said[month.name] = str(error)
             return False
+        self._said.pop(month.name, None)
         return True
 
     def dropping(self, tx: Tx, month: Month) -> None:
@@ -60,56 +67,71 @@ class Keeper:
         if url_of(self._settings()) is None or not last:
             return
         if known is None or known["last"] != last:
-            problem = f"Something was added to {month.name} after it was put away; it is put away again."
-            raise ArchiveRefused(problem=problem)
+            raise MonthChanged(month.name)
         values = {"dropped_at": tx.now, "restored_at": None}
         tx.conn.execute(sa.update(archives).where(archives.c.name == month.name).values(**values))
 
     def _put_away(
         self, settings: Settings, url: str, month: Month, last: list[Any], known: sa.RowMapping | None
-    ) -> None:
+    ) -> Generator[None, None, None]:
         place = open_place(settings, url)
-        key = key_of(month.table, month.name)
         try:
-            if known is not None and known["last"] == last and known["store"] == place.url:
-                check(place, key)
+            before = known is not None and known["last"] == last and known["store"] == place.url
+            if before and self._sure.get(month.name) == last:
                 return
-            manifest = self._write(settings, place, key, month)
+            if before and known is not None and (yield from _intact(place, known["key"])):
+                self._sure[month.name] = last
+                return
+            manifest, key = yield from self._write(settings, place, month)
         finally:
             place.close()
         self._store.write("archive", lambda tx: _remember(tx, manifest, place.url, key))
+        self._sure[month.name] = manifest.last
 
-    def _write(self, settings: Settings, place: ObjectStore, key: str, month: Month) -> Manifest:
+    def _write(
+        self, settings: Settings, place: ObjectStore, month: Month
+    ) -> Generator[None, None, tuple[Manifest, str]]:
         assert month.until is not None
         spool = beside_the_library(settings)
         spool.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".dalsegno-spool-", dir=spool) as folder:
             path = Path(folder) / "month"
-            packed = pack(lines_of(self._store, month.table, month.name), path)
+            packed = yield from pack(lines_of(self._store, month.table, month.name), path)
             digest, size = _measure(path)
             manifest = Manifest(
                 month.name, month.table, month.label, month.first.isoformat() if month.first else None,
                 month.until.isoformat(), packed.rows, packed.first, packed.last, packed.content_sha256, digest, size,
                 self._store.read(revision) or "",
             )  # fmt: skip
+            key = key_of(month.table, month.name, digest)
             place.put(key, path, digest, size, content_type="application/gzip", overwrite=True)
             faults.point("archive.put")
             told = Path(folder) / "manifest"
             told.write_bytes(manifest.written())
             place.put(manifest_of(key), told, *_measure(told), content_type="application/json", overwrite=True)
             faults.point("archive.manifest")
-        if check(place, key) != manifest:
+        if (yield from checking(place, key)) != manifest:
             raise ArchiveDamaged(name=month.name, problem="its manifest came back as another one")
         faults.point("archive.verified")
-        return manifest
+        return manifest, key
 
 
-def check(place: ObjectStore, key: str) -> Manifest:
+def checking(place: ObjectStore, key: str) -> Generator[None, None, Manifest]:
     """Read it back to the last byte."""
     manifest = read_manifest(b"".join(place.read(manifest_of(key))))
-    for _ in unpack(place.read(key), manifest):
-        pass
+    for number, _ in enumerate(unpack(place.read(key), manifest), 1):
+        if number % BATCH == 0:
+            yield
     return manifest
+
+
+def _intact(place: ObjectStore, key: str) -> Generator[None, None, bool]:
+    """One that is not is written anew."""
+    try:
+        yield from checking(place, key)
+    except (ArchiveDamaged, StoreRefused):
+        return False
+    return True
 
 
 def archive_of(tx: Tx, name: str) -> sa.RowMapping | None:

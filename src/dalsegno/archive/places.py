@@ -24,15 +24,16 @@ def url_of(settings: Settings) -> str | None:
     """None: months are dropped without being put away."""
     if settings.retention_archive == OFF:
         return None
-    return settings.retention_archive or settings.object_store or f"file://{beside_the_library(settings)}"
+    return settings.retention_archive or settings.object_store or str(beside_the_library(settings))
 
 
 def open_place(settings: Settings, url: str) -> ObjectStore:
     return open_store(url, {name.upper(): getattr(settings, name) for name in type(settings).model_fields})
 
 
-def key_of(kind: str, name: str) -> str:
-    return f"{BELOW}/{kind}/{name}.jsonl.gz"
+def key_of(kind: str, name: str, sha256: str) -> str:
+    """With a piece of its checksum: several databases may share a store, and nothing there is ever replaced."""
+    return f"{BELOW}/{kind}/{name}-{sha256[:12]}.jsonl.gz"
 
 
 def manifest_of(key: str) -> str:

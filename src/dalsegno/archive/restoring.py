@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from dalsegno.archive.form import BATCH, Manifest, unpack
-from dalsegno.archive.keeper import archive_of, check
+from dalsegno.archive.form import BATCH, Manifest, finished, unpack
+from dalsegno.archive.keeper import archive_of, checking
 from dalsegno.archive.places import open_place
 from dalsegno.errors import ArchiveRefused, NotFound
 from dalsegno.model.records import ArchiveRecord
+from dalsegno.objects import StoreError
 from dalsegno.store.months import attach, make_table, months
 from dalsegno.store.schema import archives
 
 if TYPE_CHECKING:
-    from dalsegno.objects import ObjectStore
+    from dalsegno.objects.model import ObjectStore
     from dalsegno.settings import Settings
     from dalsegno.store.store import Store, Tx
 
@@ -51,11 +52,13 @@ def restore(store: Store, settings: Settings, name: str) -> Manifest:
         raise ArchiveRefused(problem=f"{name} is in the database already.")
     place = open_place(settings, known["store"])
     try:
-        manifest = check(place, known["key"])
+        manifest = finished(checking(place, known["key"]))
         if manifest.sha256 != known["sha256"]:
             problem = f"{name} has another checksum than the archive that was made of it; it was replaced since."
             raise ArchiveRefused(problem=problem)
         store.write("restore", lambda tx: _fill(tx, place, known, manifest))
+    except StoreError as error:
+        raise ArchiveRefused(problem=f"The archive of {name} cannot be read: {error}") from error
     finally:
         place.close()
     return manifest

@@ -6,7 +6,8 @@ A lane that keeps its own shorter than the others loses them job by job, in the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 from dalsegno.engine.marks import ALL, Mark, mark_of, set_mark
 from dalsegno.engine.pruning import Pace, Taken
 from dalsegno.model.retention import FOR_EVER, Policy, cutoff
-from dalsegno.store.months import Month, drop_month, ensure_ahead, lock_month, months
+from dalsegno.store.months import Busy, Month, drop_month, ensure_ahead, lock_month, months
 from dalsegno.store.schema import bulk_items, bulk_jobs, commands, events, items, jobs, logs, stages
 
 if TYPE_CHECKING:
@@ -27,15 +28,19 @@ A_JOB = 50
 TABLES: dict[Kind, sa.Table] = {"events": events, "logs": logs}
 
 
+class MonthChanged(Exception):
+    """Something was added to it after it was put away."""
+
+
 class Keep(Protocol):
     """Puts months away where they can be brought back from."""
 
-    def keep(self, month: Month) -> bool:
-        """Whether it may go now."""
+    def keep(self, month: Month) -> Generator[None, None, bool]:
+        """Whether it may go now, in steps."""
         ...
 
     def dropping(self, tx: Tx, month: Month) -> None:
-        """In the transaction that drops it; raises where it must stay."""
+        """In the transaction that drops it; raises MonthChanged where it must stay."""
         ...
 
 
@@ -46,8 +51,10 @@ def forget_old(store: Store, pace: Pace, policy: Policy, keep: Keep | None = Non
         return
     for kind, table in TABLES.items():
         before = cutoff(store.clock.now(), policy.longest(kind))
+        if before is None or not store.read(_any_older(table, before)):
+            continue
         gone = 1
-        while before is not None and gone:
+        while gone:
 
             def work(tx: Tx, kind: Kind = kind, table: sa.Table = table, before: datetime = before) -> int:
                 found = _oldest(tx, table, before, pace.rows)
@@ -56,6 +63,13 @@ def forget_old(store: Store, pace: Pace, policy: Policy, keep: Keep | None = Non
 
             gone = pace.step(store, work)
             yield Counter({kind: gone})
+
+
+def _any_older(table: sa.Table, before: datetime) -> Callable[[Tx], bool]:
+    """Among the first few, so that a round that finds nothing writes nothing."""
+    first = sa.select(table.c.at).order_by(table.c.id).limit(100).subquery()
+    query = sa.select(first.c.at).where(first.c.at < before).limit(1)
+    return lambda tx: tx.row(query) is not None
 
 
 def _oldest(tx: Tx, table: sa.Table, before: datetime, rows: int) -> int:
@@ -68,11 +82,12 @@ def _oldest(tx: Tx, table: sa.Table, before: datetime, rows: int) -> int:
     return tx.conn.execute(sa.delete(table).where(table.c.id <= upto, table.c.at < before)).rowcount
 
 
-def _months(store: Store, pace: Pace, policy: Policy, keep: Keep | None) -> Iterator[Taken]:
-    made = pace.step(store, ensure_ahead)
-    yield Counter({"months_made": len(made)})
+def _months(store: Store, pace: Pace, policy: Policy, keep: Keep | None) -> Generator[Taken, None, None]:
+    with suppress(Busy):
+        pace.step(store, ensure_ahead)
+    yield Counter()
     for month in store.read(old_months(policy, store.clock.now())):
-        if keep is not None and not keep.keep(month):
+        if keep is not None and not (yield from _kept(keep, month)):
             continue
 
         def work(tx: Tx, month: Month = month) -> None:
@@ -82,8 +97,24 @@ def _months(store: Store, pace: Pace, policy: Policy, keep: Keep | None) -> Iter
             drop_month(tx, month)
             set_mark(tx, ALL, month.table, removed=month.rows)
 
-        pace.step(store, work)
+        try:
+            pace.step(store, work)
+        except (Busy, MonthChanged):
+            continue  # the next round finds it again
         yield Counter({month.table: month.rows, "months": 1})
+
+
+def _kept(keep: Keep, month: Month) -> Generator[Taken, None, bool]:
+    steps = keep.keep(month)
+    try:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return bool(end.value)
+            yield Counter()
+    finally:
+        steps.close()
 
 
 def old_months(policy: Policy, now: datetime) -> Callable[[Tx], list[Month]]:
@@ -108,23 +139,22 @@ def forget_bulk(store: Store, pace: Pace, policy: Policy) -> Iterator[Taken]:
     """Which items a command about many of them changed, once its jobs would be gone; the command itself stays."""
     before = cutoff(store.clock.now(), policy.general.jobs)
     for table in (bulk_items, bulk_jobs):
-        gone = 1
-        while before is not None and gone:
+        while before is not None and (oldest := store.read(_oldest_command(table, before))) is not None:
 
-            def work(tx: Tx, table: sa.Table = table, before: datetime = before) -> int:
-                return _of_oldest_command(tx, table, before, pace.rows)
+            def work(tx: Tx, table: sa.Table = table, oldest: int = oldest) -> int:
+                return _changed_by(tx, table, oldest, pace.rows)
 
-            gone = pace.step(store, work)
+            pace.step(store, work)
             yield Counter()
 
 
-def _of_oldest_command(tx: Tx, table: sa.Table, before: datetime, rows: int) -> int:
-    oldest = tx.conn.execute(sa.select(table.c.command_id).order_by(table.c.command_id).limit(1)).scalar()
-    if oldest is None:
-        return 0
-    over = sa.select(commands.c.id).where(commands.c.id == oldest, commands.c.applied_at < before)
-    if tx.row(over) is None:
-        return 0
+def _oldest_command(table: sa.Table, before: datetime) -> Callable[[Tx], int | None]:
+    first = sa.select(table.c.command_id).order_by(table.c.command_id).limit(1).scalar_subquery()
+    query = sa.select(commands.c.id).where(commands.c.id == first, commands.c.applied_at < before)
+    return lambda tx: tx.conn.execute(query).scalar()
+
+
+def _changed_by(tx: Tx, table: sa.Table, oldest: int, rows: int) -> int:
     key = list(table.primary_key.columns)
     some = sa.select(*key).where(table.c.command_id == oldest).order_by(*key).limit(rows)
     return tx.conn.execute(sa.delete(table).where(sa.tuple_(*key).in_(some))).rowcount

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -30,7 +30,7 @@ BREATH, LONGEST_BREATH = 0.02, 0.1
 """Seconds between two steps: as long as the step took, within these."""
 LAST = "retention.last"
 """The key in system_settings that tells of the last round."""
-TOLD = ("jobs", "items", "artifacts", "events", "logs", "months", "archived")
+TOLD = ("jobs", "items", "artifacts", "events", "logs", "months")
 Policies = Callable[[Iterable[str]], Policy]
 """What is to be kept of which lanes, as the settings say now."""
 
@@ -49,12 +49,17 @@ class Pruner(Looper):
         self._policies = policies or default_policy
         self._keep = keep
         self._pace = Pace()
-        self._round: Iterator[Taken] | None = None
+        self._round: Generator[Taken, None, None] | None = None
         self._due = time.monotonic() + FIRST_AFTER
 
     def start(self) -> None:
         self._due = time.monotonic() + FIRST_AFTER
         super().start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        super().stop(timeout)
+        if self._round is not None and (self._thread is None or not self._thread.is_alive()):
+            self._round.close()
 
     def tick(self) -> float | None:
         if self._round is None:
@@ -74,7 +79,7 @@ class Pruner(Looper):
 
 def one_round(
     store: Store, policies: Policies = default_policy, pace: Pace | None = None, keep: Keep | None = None
-) -> Iterator[Taken]:
+) -> Generator[Taken, None, None]:
     """Everything that is due now. Each step says what it took; the last one writes down what they took together."""
     pace = pace or Pace()
     total: Taken = Counter()

@@ -118,8 +118,12 @@ def prune_jobs(store: Store, pace: Pace, lane: str, rule: Rule) -> Iterator[Take
 def prune_failed(store: Store, pace: Pace, lane: str, rule: Rule) -> Iterator[Taken]:
     """Jobs that could still be retried: by a rule for them alone."""
     bound = store.read(lambda tx: failed_bound(tx, lane, rule))
-    while bound and (found := store.read(lambda tx: candidates(tx, lane, bound, None, troubled=True))):
-        some = _handful(found, pace.rows)
+    after: Place | None = None
+    while bound and (found := store.read(_following(lane, bound, after, troubled=True))):
+        some = _handful([each for each in found if each.retriable], pace.rows)
+        if not some:
+            after = found[-1].place
+            continue
 
         def work(tx: Tx, some: Sequence[Candidate] = some) -> Taken:
             taken = _take(tx, some, pace.rows, failed=True)
@@ -128,8 +132,8 @@ def prune_failed(store: Store, pace: Pace, lane: str, rule: Rule) -> Iterator[Ta
 
         taken = pace.step(store, work)
         yield taken
-        if not taken:
-            return
+        if not taken["unfinished"]:
+            after = some[-1].place
 
 
 def candidates(
@@ -160,8 +164,10 @@ def candidates(
     return found
 
 
-def _following(lane: str, before: Place, after: Place | None) -> Callable[[Tx], list[Candidate]]:
-    return lambda tx: candidates(tx, lane, before, after)
+def _following(
+    lane: str, before: Place, after: Place | None, *, troubled: bool = False
+) -> Callable[[Tx], list[Candidate]]:
+    return lambda tx: candidates(tx, lane, before, after, troubled=troubled)
 
 
 def failed_bound(tx: Tx, lane: str, rule: Rule) -> Place | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ JOIN pg_namespace n ON n.oid = p.relnamespace
 WHERE p.relname = ANY(:tables) AND n.nspname = current_schema()
 ORDER BY p.relname, until NULLS LAST
 """
+
+
+class Busy(Exception):
+    """Somebody has been reading for longer than a change of months waits. Another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,10 @@ def next_month(first: datetime) -> datetime:
 
 
 def execute(tx: Tx, statement: str) -> None:
-    tx.raw.execute(statement)
+    try:
+        tx.raw.execute(statement)
+    except psycopg.errors.LockNotAvailable:
+        raise Busy from None
 
 
 def _utc(moment: datetime | None) -> datetime | None:
