@@ -42,7 +42,7 @@ def test_no_page_shuts_anybody_out(
     page = context.new_page()
     found: list[str] = []
     paths = [place.path for place in PLACES] + [f"/jobs/{job}?tab={tab}" for tab in TABS]
-    for path in (*paths, "/jobs/new?template=full", f"/explain/job/{job}", "/jobs/99999"):
+    for path in (*paths, "/jobs/new?template=full", "/schedules/new", f"/explain/job/{job}", "/jobs/99999"):
         page.goto(path)
         page.add_script_tag(content=AXE)
         told: Any = page.evaluate("rules => axe.run(document, { runOnly: rules })", RULES)

@@ -77,6 +77,7 @@ def test_a_run_leads_to_its_job(desk: Desk, songs: Songs) -> None:
     assert f"#{job}" in runs.text
     assert "asked for by" in runs.text
     assert [each.attributes["href"] for each in get(desk, place).all("a") if each.text == f"#{job}"]
+    assert place in {each.attributes["href"] for each in get(desk, f"/jobs/{job}").all("a")}
 
 
 def test_the_preview_follows_what_is_typed(desk: Desk) -> None:

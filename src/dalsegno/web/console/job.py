@@ -22,6 +22,7 @@ from dalsegno.insight.finding import find_items
 from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.logs import LOGS, find_logs
 from dalsegno.insight.query import Query, parse
+from dalsegno.insight.schedules import schedule_of_job
 from dalsegno.insight.walk import Page
 from dalsegno.insight.workers import list_processes
 from dalsegno.model.states import ItemStatus
@@ -75,7 +76,9 @@ def job(
         found = active_job(tx, job_id, list_processes(tx))
         shown = tab in READS and asked.error is None and wanted(request, "job_tab")
         more = READS[tab](tx, found, asked, cursor) if shown else {}
-        return {"found": found, "now": tx.now, **NOTHING.get(tab, {}), **more}
+        by_clock = "schedule" in (found.detail.job.requested_by or "")
+        schedule = schedule_of_job(tx, job_id) if by_clock else None
+        return {"found": found, "schedule": schedule, "now": tx.now, **NOTHING.get(tab, {}), **more}
 
     values = here.store.read(read)
     if tab == "workflow":
