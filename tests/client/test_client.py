@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable
@@ -155,6 +156,29 @@ def test_nobody_answers() -> None:
         with client, pytest.raises(Unreachable, match=url):
             client.submit(title="x")
     assert len(waited) == 1
+
+
+def test_connections_are_closed_with_the_client_unless_they_are_the_callers_own() -> None:
+    async def ask(client: AsyncParseClient) -> httpx.AsyncClient:
+        await client.pending_count()
+        return client._http
+
+    async def ask_with_own(url: str) -> bool:
+        async with httpx.AsyncClient() as own:
+            async with AsyncParseClient(url, http=own) as client:
+                await client.pending_count()
+            return own.is_closed
+
+    with scripted((200, {"X-Total-Count": "0"}, b"[]")) as script:
+        with ParseClient(script.url) as client:
+            client.pending_count()
+        assert client._http.is_closed
+        with httpx.Client() as own:
+            with ParseClient(script.url, http=own) as guest:
+                guest.pending_count()
+            assert not own.is_closed
+        assert run(ask, script.url).is_closed
+        assert not asyncio.run(ask_with_own(script.url))
 
 
 @pytest.mark.parametrize(
