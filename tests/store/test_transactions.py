@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -11,9 +12,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Store
+from dalsegno import Store, open_store
 from dalsegno.errors import DalSegnoError, DatabaseUnavailable
 from dalsegno.store.hot import Event
+from dalsegno.store.postgres import PostgresStore
 from dalsegno.store.schema import events, lanes
 from dalsegno.store.store import Tx
 from tests.conftest import Postgres
@@ -347,3 +349,14 @@ def test_a_connection_cut_in_the_middle_of_a_write_is_an_outage_whoever_notices_
     assert lane_names(store) == []
     store.write("test", lambda tx: add_lane(tx, "whole"))
     assert lane_names(store) == ["whole"]
+
+
+def test_what_is_told_while_a_store_closes_leaves_no_connection_behind(postgres_url: str) -> None:
+    store = open_store(postgres_url)
+    assert isinstance(store, PostgresStore)
+    store.close()
+    store._tell_others({"jobs"})
+    assert store._sender is not None
+    store._sender.join(30)
+    del store
+    gc.collect()  # a connection that is still open would say so
