@@ -276,14 +276,14 @@ def test_a_priority_is_the_jobs_that_own_the_items(store: Store, monkeypatch: py
     while scheduler.cancel_some(store):
         pass
     assert status_of(store, 4) == "canceled"
-    seen = store.read(lambda tx: preview(tx, "bulk_priority", parse("stage:a", ITEMS), priority=7))
+    seen = store.read(lambda tx: preview(tx, "bulk_priority", parse("job:<9", ITEMS), priority=7))
     assert (seen.unit, seen.eligible, seen.refused, seen.more) == ("jobs", 2, {"same_priority": 1}, False)
     assert seen.waiting == 1 + 3 + 1
     assert [name.partition(":")[0] for name in seen.names] == ["2", "1"]
-    number = ask(store, "bulk_priority", payload={"query": "stage:a", "priority": 7}, requested_by="the shelf")
+    number = ask(store, "bulk_priority", payload={"query": "job:<9", "priority": 7}, requested_by="the shelf")
     finish(store)
     progress = row_of(store, number)["progress"]
-    assert (progress["seen"], progress["done"], progress["refused"]) == (3, 2, {"same_priority": 1})
+    assert (progress["seen"], progress["done"], progress["refused"]) == (2, 2, {})
     rows = every(store, sa.select(jobs.c.id, jobs.c.priority).order_by(jobs.c.id))
     assert [(row["id"], row["priority"]) for row in rows] == [(1, 7), (2, 7), (3, 7), (4, 100)]
     assert {row["priority"] for row in every(store, sa.select(stages.c.priority).where(stages.c.job_id < 4))} == {7}
@@ -362,6 +362,19 @@ def test_a_preview_says_what_would_be_done(two_jobs: Store) -> None:
     assert (seen.eligible, seen.refused, seen.more, seen.found) == (4, {}, False, 4)
     seen = looked(two_jobs, "bulk_cancel", "")
     assert (seen.eligible, seen.refused, seen.names) == (0, {"failed": 8, "succeeded": 4}, [])
+
+
+@pytest.mark.parametrize("text", ["attempt:0", "stage:a attempt:0 -error:other", "bulk:1"])
+def test_a_preview_says_at_least_when_its_time_is_up(store: Store, text: str) -> None:
+    submitted(store, one_step(), items=2_500)
+    ask(store, "bulk_skip", payload={"query": ""})
+    finish(store)
+    short = store.read(lambda tx: preview(tx, "bulk_force_retry", parse(text, ITEMS), seconds=1e-9))
+    assert (short.eligible, short.more) == (2_000, True), "the first stretch is counted, whatever the time"
+    long = store.read(lambda tx: preview(tx, "bulk_force_retry", parse(text, ITEMS), seconds=30.0))
+    assert (long.eligible, long.more, len(long.names)) == (2_500, False, 10)
+    some = store.read(lambda tx: preview(tx, "bulk_force_retry", parse(f"{text} key:k000*", ITEMS), seconds=30.0))
+    assert (some.eligible, some.more) == (99, False)
 
 
 def test_a_preview_knows_of_jobs_that_are_being_canceled(store: Store) -> None:

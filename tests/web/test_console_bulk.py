@@ -6,6 +6,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from dalsegno.catalog.find import ITEMS
+from dalsegno.insight.query import Query, parse
+from dalsegno.web.console.bulk import _named
 from tests.helpers import wait_until
 from tests.web.conftest import Desk, Songs
 from tests.web.console import CHINESE, Page, check_page, get
@@ -67,6 +70,16 @@ def test_a_group_of_errors_may_be_done_with(desk: Desk, job: int) -> None:
     none = get(desk, "/bulk/new?" + urlencode({"act": "retry", "groups": "service:nothing"}))
     assert "0 items it would be done to" in shown(none, "preview")
     get(desk, "/bulk/new?" + urlencode({"act": "retry", "jobs": "sate:failed"}), status=422)
+
+
+def test_more_than_a_query_can_name_are_cut_and_it_is_said() -> None:
+    names = [f"{number:012x}" for number in range(200)]
+    asked = _named("retry", Query().with_("state", "failed"), "group", names, False, None)
+    assert asked.first is not None
+    assert 100 < asked.first < 200
+    assert len(parse(asked.q, ITEMS).values("group")) == asked.first
+    assert _named("retry", Query(), "job", ["1", "2"], False, None).first is None
+    assert _named("retry", Query(), "job", ["1", "2"], True, None).first == 2
 
 
 def test_a_priority_is_asked_for_and_counted_in_jobs(desk: Desk, songs: Songs) -> None:

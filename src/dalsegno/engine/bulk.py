@@ -236,7 +236,7 @@ def _changed(tx: Tx, kind: str, job_id: int, ids: list[int], by: str, note: dict
 
 
 def _move(tx: Tx, command: sa.RowMapping, ids: Sequence[int], by: str) -> Bit:
-    """The jobs of these items, each once."""
+    """The jobs of these items, each once. One that has the priority already is passed by, however often it is met."""
     there = sa.select(bulk_jobs.c.job_id).where(bulk_jobs.c.command_id == command["id"])
     owned = sa.select(items.c.job_id).where(items.c.id.in_(ids), items.c.job_id.not_in(there)).distinct()
     found = sorted(tx.conn.execute(owned).scalars()) if ids else []
@@ -246,7 +246,8 @@ def _move(tx: Tx, command: sa.RowMapping, ids: Sequence[int], by: str) -> Bit:
     done = prioritise(tx, found, command["payload"]["priority"], by, note) if found else Changed([], Counter())
     if done.ids:
         tx.conn.execute(sa.insert(bulk_jobs), [{"command_id": command["id"], "job_id": job} for job in done.ids])
-    return Bit(len(found), len(done.ids), done.refused)
+    done.refused.pop("same_priority", None)
+    return Bit(len(done.ids) + done.refused.total(), len(done.ids), done.refused)
 
 
 def cancel_chosen(tx: Tx, job_id: int, ids: Sequence[int], by: str, note: dict[str, Any]) -> Changed:

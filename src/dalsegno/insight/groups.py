@@ -67,9 +67,23 @@ def find_groups(
     tx: Tx, query: Query, *, among: Grammar = GROUPS, cursor: str | None = None, limit: int = 50
 ) -> Page[GroupLine]:
     """A page of groups, those met last first. There are a few thousand at most: each may be asked anything."""
+    rows, partial = _found(tx, query, among, cursor, limit + 1)
+    more = _cursor(rows[limit - 1]) if len(rows) > limit else None
+    return Page(_lines(tx, rows[:limit]), more, partial=partial, looked=len(rows))
+
+
+def group_names(tx: Tx, query: Query, limit: int) -> tuple[list[str], bool]:
+    """The fingerprints alone, and whether there are more."""
+    rows, partial = _found(tx, query, GROUPS, None, limit + 1)
+    return [row["fingerprint"] for row in rows[:limit]], partial or len(rows) > limit
+
+
+def _found(
+    tx: Tx, query: Query, among: Grammar, cursor: str | None, limit: int
+) -> tuple[Sequence[sa.RowMapping], bool]:
     newest_first = (error_groups.c.last_at.desc(), error_groups.c.fingerprint.desc())
     bulk, rest = bulk_of(query)
-    path = sa.select(error_groups).where(*among.where(rest, tx.now)).order_by(*newest_first).limit(limit + 1)
+    path = sa.select(error_groups).where(*among.where(rest, tx.now)).order_by(*newest_first).limit(limit)
     partial = False
     if bulk is not None:
         names, partial = _of_command(tx, bulk)
@@ -78,9 +92,7 @@ def find_groups(
         at, name = _after(cursor)
         place = sa.tuple_(sa.literal(at, UtcTime), sa.literal(name))
         path = path.where(sa.tuple_(error_groups.c.last_at, error_groups.c.fingerprint) < place)
-    rows = tx.rows(path)
-    more = _cursor(rows[limit - 1]) if len(rows) > limit else None
-    return Page(_lines(tx, rows[:limit]), more, partial=partial, looked=len(rows))
+    return tx.rows(path), partial
 
 
 def _of_command(tx: Tx, command_id: int) -> tuple[list[str], bool]:

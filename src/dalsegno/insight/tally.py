@@ -29,12 +29,12 @@ def tally_items(tx: Tx, chosen: Selection, label: sa.ColumnElement[Any], budget:
         return counts, False
     try:
         for query in _stretches(tx, chosen, sa.select(label).select_from(items), budget):
+            if budget.spent and budget.came_further:
+                return counts, True
             with at_most(tx, budget.left):
                 for value, count in tx.conn.execute(query):
                     counts[str(value)] += int(count)
             budget.came_further = True
-            if budget.spent:
-                return counts, True
     except TimeUp:
         return counts, True
     return counts, False

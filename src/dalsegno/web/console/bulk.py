@@ -14,10 +14,10 @@ from dalsegno.catalog.find import ITEMS
 from dalsegno.engine.bulk import stop_bulk
 from dalsegno.errors import InputInvalid
 from dalsegno.insight.bulk import Action, Preview, preview, preview_of
-from dalsegno.insight.groups import GROUPS, find_groups
+from dalsegno.insight.groups import GROUPS, group_names
 from dalsegno.insight.jobs import JOBS, find_jobs
 from dalsegno.insight.operations import find_operations, get_operation
-from dalsegno.insight.query import MOST_VALUES, Query, parse
+from dalsegno.insight.query import LONGEST, MOST_VALUES, Query, parse
 from dalsegno.insight.walk import SECONDS
 from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
@@ -69,8 +69,8 @@ class Asked:
     q: str
     ids: list[int]
     priority: int | None
-    more: bool = False
-    """Of jobs or groups more match than a query can name."""
+    first: int | None = None
+    """Of jobs or groups more match than a query can name: it is about so many."""
 
 
 @router.get("/bulk")
@@ -96,7 +96,7 @@ def bulk(request: Request, here: Here) -> HTMLResponse:
     asked, seen, names = here.store.read(read)
     return render(
         request, here, "bulk.html", page="jobs", asked=asked, act=asked.act, acts=TITLES, says=SAYS, why=WHY, seen=seen,
-        names=names, longer=longer, most=MOST_VALUES, back=local(str(form.get("back") or ""), "/songs"),
+        names=names, longer=longer, back=local(str(form.get("back") or ""), "/songs"),
     )  # fmt: skip
 
 
@@ -145,17 +145,28 @@ def _asked(tx: Tx, form: ImmutableMultiDict[str, Any]) -> Asked:
     priority = _priority(form) if act == "priority" else None
     if ids:
         return Asked(act, "", ids, priority)
+    query = parse(str(form.get("q") or ""), ITEMS)
     if "jobs" in form:  # those that match now, by number: a job that is retried soon matches no more
         jobs = find_jobs(tx, parse(str(form["jobs"]), JOBS), limit=MOST_VALUES)
-        numbers = [str(line.job.id) for line in jobs.lines] or ["0"]
-        query = parse(str(form.get("q") or ""), ITEMS).with_("job", *numbers)
-        return Asked(act, str(query), [], priority, more=jobs.next_cursor is not None)
+        found = [str(line.job.id) for line in jobs.lines]
+        return _named(act, query, "job", found or ["0"], jobs.next_cursor is not None, priority)
     if "groups" in form:
-        groups = find_groups(tx, parse(str(form["groups"]), GROUPS), limit=MOST_VALUES)
-        names = [line.group.fingerprint for line in groups.lines] or ["none"]
-        query = Query().with_("group", *names).with_("state", "failed")
-        return Asked(act, str(query), [], priority, more=groups.next_cursor is not None)
-    return Asked(act, str(parse(str(form.get("q") or ""), ITEMS)), [], priority)
+        names, more = group_names(tx, parse(str(form["groups"]), GROUPS), MOST_VALUES)
+        return _named(act, query.with_("state", "failed"), "group", names or ["none"], more, priority)
+    return Asked(act, str(query), [], priority)
+
+
+def _named(act: str, query: Query, key: str, names: list[str], more: bool, priority: int | None) -> Asked:
+    """A query that names these, as far as it has room for them."""
+    room = LONGEST - len(f"{query} {key}:")
+    kept = []
+    for name in names:
+        room -= len(name) + 1
+        if room < 0:
+            break
+        kept.append(name)
+    cut = more or len(kept) < len(names)
+    return Asked(act, str(query.with_(key, *kept)), [], priority, len(kept) if cut else None)
 
 
 def _preview(tx: Tx, asked: Asked, seconds: float) -> Preview:
