@@ -122,16 +122,19 @@ DOCTOR = """# What `dalsegno doctor` looks at
 
 ```
 dalsegno doctor            # in a few seconds, each subject for 5 s at most
-dalsegno doctor --deep     # also every page of a SQLite file and every counter: up to a minute
+dalsegno doctor --deep     # also every page of a SQLite file and whether all records and files agree: up to a minute
 dalsegno doctor --json     # the same for programs
 ```
 
 The same findings are on the System page and at `GET /api/system/health`, looked at behind the scenes: the database
-every few seconds, disks and object stores every minute; each answer says how old it is. What is an error, and
-whoever holds a transaction for more than two minutes, is also told on the dashboard.
+every few seconds, disks and object stores every minute; each answer says how old it is. What is an error is
+also told on the dashboard.
 
 A finding has a stable code, a severity, what was seen with its figures (`data` has them for programs), since when,
 and a fix. Nothing is ever mended or deleted by looking.
+
+Whoever holds a transaction open on PostgreSQL is named after a minute (`transaction_held`: pid, program, user, since
+when, what it last asked), on the dashboard after two, and as an error after five.
 
 | severity | meaning | exit code |
 |---|---|---|
@@ -146,8 +149,8 @@ named (`look_cut`). `--list CODE` prints the things that a finding is about, one
 
 ## Ready or not
 
-`GET /readyz` answers 503 with its `reasons` where the database does not answer or cannot be written, where its
-schema is another one, where no engine is alive, and where loops that an engine cannot work without (claimer,
+`GET /readyz` answers 503 with its `reasons` where the database does not answer within 3 s or cannot be written, where
+its schema is another one, where no engine is alive, and where loops that an engine cannot work without (claimer,
 settler, scheduler, commander) have not come round in any of them for longer than a lease (`engine` is `stuck`).
 `GET /healthz` only says that the process lives.
 

@@ -100,13 +100,15 @@ def test_the_things_of_a_finding_can_be_listed(here: str, folder: Path) -> None:
     assert say("doctor", "--list", "part_stale").out == ""
 
 
-def test_deep_looks_at_every_counter(here: str, stores: Callable[..., Store]) -> None:
+def test_deep_looks_at_everything_that_is_written_down(here: str, stores: Callable[..., Store]) -> None:
     store = stores(here)
     submitted(store)
     wrong = "UPDATE stages SET pending = 2, failed = 1, ready = 2"
     store.write("test", lambda tx: tx.conn.execute(sa.text(wrong)))
-    assert "counters_differ" not in findings(say("doctor", "--json", fine=False))
-    assert findings(say("doctor", "--deep", "--json", fine=False))["counters_differ"]["severity"] == "error"
+    assert "disagreement" not in findings(say("doctor", "--json", fine=False))
+    told = findings(say("doctor", "--deep", "--json", fine=False))["disagreement"]
+    assert (told["severity"], told["data"]["count"] >= 1) == ("error", True)
+    assert "dalsegno check" in told["fix"]
 
 
 # --- when hardly anything works ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dalsegno.engine.holds import hold, release
 from dalsegno.engine.looper import Looper
 from dalsegno.insight.health import clocks, deep, file, holders, keeping, loops, queries, schema, server, tables, work
 from dalsegno.insight.health.finding import Finding
-from dalsegno.store.schema import events, stages, system_settings
+from dalsegno.store.schema import events, system_settings
 from tests.conftest import Postgres
 from tests.helpers import claim, one_step, register, submitted, wait_until
 
@@ -432,14 +432,17 @@ def test_retention_that_has_stopped_is_told(still: Store, clock: ManualClock) ->
     assert "retention_old" in codes(still, keeping.look)
 
 
-def test_counters_are_counted_again(store: Store) -> None:
-    submitted(store, items=3)
+def test_a_damaged_file_is_found(tmp_path: Path, sqlite_url: str, stores: Callable[..., Store]) -> None:
+    store = stores(sqlite_url)
+    submitted(store, items=200)
     assert codes(store, deep.look) == {}
-    wrong = sa.update(stages).values(pending=1, failed=2, ready=1)
-    store.write("test", lambda tx: tx.conn.execute(wrong))
-    told = codes(store, deep.look)["counters_differ"]
-    assert told.data["said"] == "1 pending, 2 failed"
-    assert told.data["real"] == "3 pending, 0 failed"
+    store.close()
+    path = path_of(store)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 4096 * 8] = b"\xa5" * (4096 * 8)
+    path.write_bytes(content)
+    assert codes(stores(sqlite_url), deep.look)["file_damaged"].severity == "error"
 
 
 def test_what_is_asked_stays_small_with_a_long_history(store: Store) -> None:

@@ -19,6 +19,7 @@ from dalsegno.engine.service import Service, service
 from dalsegno.insight.health import alarms, holders
 from dalsegno.insight.health.finding import found
 from dalsegno.insight.health.kinds import GROUPS, KINDS
+from dalsegno.web import probe
 from dalsegno.web.console import health
 from dalsegno.web.console.i18n import texts
 from dalsegno.web.console.words import Words
@@ -133,10 +134,11 @@ def test_disks_are_shown(desk: Desk) -> None:
 
 def test_the_stream_tells_when_something_is_wrong(desk: Desk) -> None:
     with Listener(desk.url, topics="health") as listener:
-        wait_until(lambda: desk.app.state.live._marks.get("health"), "a look at the system")
+        wait_until(lambda: "files_fine" in str(desk.app.state.live._marks.get("health")), "a look at everything")
+        before = listener.names().count("health")
         desk.store.write("test", lambda tx: hold(tx, "service:upload", "the line is needed", "kitchen@192.168.1.7"))
-        listener.wait_for("health")
-        wait_until(lambda: "held_service" in findings(desk), "what was told of")
+        until(desk, "held_service")
+        wait_until(lambda: listener.names().count("health") > before, "word of it")
 
 
 # --- engines that are stuck --------------------------------------------------------------------------
@@ -196,6 +198,24 @@ def test_an_engine_whose_loops_are_all_stuck_is_not_ready(
             assert "claimer" in stuck["reasons"][-1]
             locking.rollback()
         wait_until(lambda: desk.http.get("/readyz").status_code == 200, "it to go on")
+
+
+def test_a_database_that_hangs_is_not_waited_for(
+    postgres_url: str, stores: Callable[..., Store], consoles: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "PATIENCE", 0.3)
+    desk = consoles(stores(postgres_url))
+    desk.app.state.console_only = True
+    wait_until(lambda: desk.http.get("/readyz").status_code == 200, "it to be ready")
+    with psycopg.connect(postgres_url) as locking:
+        locking.execute("LOCK TABLE processes IN ACCESS EXCLUSIVE MODE")
+        for _ in range(3):
+            answer = desk.get("/readyz", 503)
+            assert answer["database"] == "database_unavailable"
+        hanging = [thread.name for thread in threading.enumerate() if thread.name == "dalsegno-probe"]
+        assert len(hanging) == 1, "only the first one waits"
+        locking.rollback()
+    wait_until(lambda: desk.http.get("/readyz").status_code == 200, "it to answer")
 
 
 def _stuck(desk: Desk) -> Any:

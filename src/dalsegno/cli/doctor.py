@@ -32,7 +32,9 @@ MARKS = {
 @command(app, "doctor")
 def doctor(
     desk: Desk,
-    deep: Annotated[bool, typer.Option("--deep", help="Also what takes its time: every counter, every page.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also what takes its time: every page, every record and file.")
+    ] = False,
     things: Annotated[
         str | None,
         typer.Option("--list", metavar="CODE", help="Print only the things that this finding is about, one a line."),

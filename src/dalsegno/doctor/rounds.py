@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dalsegno.doctor")
 
 OFTEN = 5.0
-"""Seconds for which a look at the database is good."""
+"""Seconds for which a look at the database is good to whoever asks about it."""
+UNASKED = 30.0
+"""The same where nobody does: a dashboard is open, and should be told of what goes wrong."""
 SELDOM = 60.0
 """The same for disks and stores."""
 SHARE = 25.0
-"""How many times as long as it took a look is good for, at least."""
+"""How many times as long as it took a look is good for, at least; but not for ever."""
+MOST = 6.0
 PATIENCE = 2.0
 """Seconds that the first who asks waits for the first look."""
 
@@ -72,8 +75,9 @@ class Rounds:
             if each is not None:
                 each.wait(LIMIT + 2 * BACK)
 
-    def health(self, patience: float = PATIENCE) -> Health:
-        waits = [self._start(half, dear=half is self._far) for half in (self._near, self._far)]
+    def health(self, patience: float = PATIENCE, *, asked: bool = True) -> Health:
+        rest = 0.0 if asked else UNASKED - OFTEN
+        waits = [self._start(half, rest, dear=half is self._far) for half in (self._near, self._far)]
         if self._near.at is None and waits[0] is not None:
             waits[0].wait(patience)
         near, far = self._near, self._far
@@ -82,15 +86,16 @@ class Rounds:
 
     def known(self) -> Sequence[Finding]:
         """What was found so far, without waiting; a new look begins where it is time for one."""
-        return self.health(0.0).findings
+        return self.health(0.0, asked=False).findings
 
     def mark(self) -> tuple[tuple[str, str, str], ...]:
         """Changes when what is wrong does."""
         return tuple((each.code, each.subject, each.severity) for each in self.known())
 
-    def _start(self, half: _Half, *, dear: bool) -> threading.Event | None:
+    def _start(self, half: _Half, rest: float, *, dear: bool) -> threading.Event | None:
         with self._lock:
-            if not self._closed and half.looking is None and time.monotonic() >= half.good_until:
+            good_until = half.good_until + rest if half.at else half.good_until
+            if not self._closed and half.looking is None and time.monotonic() >= good_until:
                 half.looking = threading.Event()
                 args = (half, half.looking, dear)
                 threading.Thread(target=self._look, args=args, name="dalsegno-rounds", daemon=True).start()
@@ -108,6 +113,6 @@ class Rounds:
         finally:
             with self._lock:
                 took = time.monotonic() - began
-                half.good_until = time.monotonic() + max(half.every, SHARE * took)
+                half.good_until = time.monotonic() + max(half.every, min(SHARE * took, MOST * half.every))
                 half.looking = None
             done.set()

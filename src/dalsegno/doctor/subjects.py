@@ -9,8 +9,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from dalsegno.catalog.abandoned import library_roots
+from dalsegno.catalog.agreement import check_files
 from dalsegno.doctor import disks, parts, secrets, uploads
 from dalsegno.doctor.examination import LIMIT, Subject
+from dalsegno.errors import DalSegnoError
+from dalsegno.insight.agreement import Agreement, Deadline, check_records
 from dalsegno.insight.health import clocks, deep, file, holders, keeping, loops, queries, schema, server, tables, work
 from dalsegno.insight.health.finding import Finding, found
 from dalsegno.settings import Settings
@@ -51,12 +54,13 @@ def subjects(
         Subject("database", ask(_answers)),
         Subject("outage", partial(_outage, store)),
         Subject("clocks", ask(lambda tx: clocks.look(tx, store.clock))),
-        *without_database(settings, env_file, problem, known=lambda: store.read(library_roots)),
+        *without_database(settings, env_file, problem, known=lambda: _roots(store)),
         Subject("parts", partial(_left, lambda: parts.look(store, settings.library_root)), dear=True),
         Subject("uploads", lambda: uploads.look(store, settings), dear=True),
     ]
     if thorough:
-        asked.append(Subject("counters and pages", ask(deep.look), dear=True))
+        asked.append(Subject("pages", ask(deep.look), dear=True))
+        asked.append(Subject("agreement", partial(_agreement, store, limit), dear=True))
         for place in disks.places(settings):
             if place.what == "object store":
                 asked.append(Subject("copies", partial(parts.look_at_copies, place.path, store.clock), dear=True))
@@ -83,12 +87,28 @@ def _read(store: Store, look: Callable[[Tx], list[Finding]], limit: float) -> li
     return store.read(read)
 
 
+def _roots(store: Store) -> list[Path]:
+    """Without a database, those that the settings name are looked at."""
+    try:
+        return store.read(library_roots)
+    except DalSegnoError:
+        return []
+
+
 def _outage(store: Store) -> list[Finding]:
     """As this process has met it."""
     met = store.outage
     if met is None:
         return []
     return [found("database_unwritable", "error", "outage", met.since, problem=met.says)]
+
+
+def _agreement(store: Store, limit: float) -> list[Finding]:
+    report, deadline = Agreement(), Deadline(limit)
+    check_records(store, report, deadline)
+    check_files(store, report, deadline)
+    cut = [] if report.complete else [found("look_cut", "note", "agreement", subject="agreement", limit_seconds=limit)]
+    return [*deep.disagreements(report), *cut]
 
 
 def _left(look: Callable[[], list[Finding]]) -> list[Finding]:

@@ -26,6 +26,7 @@ from dalsegno.web.guard import Guard
 from dalsegno.web.live import Live
 from dalsegno.web.moments import Moments
 from dalsegno.web.origins import Origins
+from dalsegno.web.probe import Probe
 from dalsegno.web.problems import DOCUMENTED, answer_with_problems, describe_problems
 from dalsegno.web.room import Room
 
@@ -57,6 +58,7 @@ def create_app(
     app.state.door = Door(store, current)
     app.state.live = Live(store, secrets, current.file, rounds)
     app.state.moments = Moments(app.state.live)
+    app.state.probe = Probe()
     app.state.parse_tools = ParseTools(store, settings, lambda: current.settings)
     if (told := telemetry.start(settings)) is not None:
         app.add_middleware(telemetry.Traced, telemetry=told)

@@ -52,7 +52,7 @@ def readyz(here: Here, request: Request) -> Readiness:
     stuck: list[str] = []
     database, reasons = "ok", []
     try:
-        found, alive, stuck = here.store.read(look)
+        found, alive, stuck = request.app.state.probe.ask(lambda: here.store.read(look))
     except DalSegnoError as error:
         database = error.code  # anybody may ask this: no address, no name
         reasons.append(f"The database does not answer ({error.code}).")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -105,16 +106,21 @@ def _writing(path: Path) -> int | None:
 
 def locks_of(path: Path) -> list[Lock]:
     """Who reads and who writes right now; nobody where the system does not tell."""
+    shared = Path(f"{path}-shm")
     try:
-        inode = str(Path(f"{path}-shm").stat().st_ino)
+        told = shared.stat()
         lines = LOCKS.read_text().splitlines()
     except OSError:
         return []
+    device = f"{os.major(told.st_dev):02x}:{os.minor(told.st_dev):02x}"
     found_ = []
     for line in lines:
         # 12: POSIX  ADVISORY  WRITE 4711 fe:01:1234567 120 120
         fields = line.split()
-        if "->" in fields or len(fields) != 8 or fields[5].rpartition(":")[2] != inode:
+        if "->" in fields or len(fields) != 8 or int(fields[4]) <= 0:  # no number: of another container
+            continue
+        place, _, inode = fields[5].rpartition(":")
+        if inode != str(told.st_ino) or not (place == device or _has_open(int(fields[4]), shared)):
             continue
         first, last = int(fields[6]), fields[7]
         if last != "EOF" and first <= WRITING <= int(last) and fields[3] == "WRITE":
@@ -122,6 +128,14 @@ def locks_of(path: Path) -> list[Lock]:
         elif first in READING:
             found_.append(Lock(int(fields[4]), first))
     return found_
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Where the list of locks tells another device than the file does, as on overlays."""
+    try:
+        return any(Path(each).resolve() == path.resolve() for each in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
 
 
 def _program(pid: int) -> str:

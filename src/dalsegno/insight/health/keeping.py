@@ -7,12 +7,14 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from dalsegno.insight.health.finding import Finding, found
+from dalsegno.store.notes import MOVED, UPGRADE, read_note
 from dalsegno.store.schema import system_settings
 from dalsegno.store.store import Tx
 
 BACKUP, RETENTION = "backup.last", "retention.last"
 """Where the last of each is written down."""
 OLD = timedelta(days=7)
+RECENT = timedelta(days=30)
 MISSED = timedelta(days=1)
 
 _DEFAULTS = """
@@ -24,7 +26,28 @@ JOIN pg_namespace n ON n.oid = parent.relnamespace WHERE n.nspname = current_sch
 
 
 def look(tx: Tx) -> list[Finding]:
-    return [*_backup(tx), *_retention(tx), *_partitions(tx)]
+    return [*_moved(tx), *_backup(tx), *_upgrade(tx), *_retention(tx), *_partitions(tx)]
+
+
+def _moved(tx: Tx) -> list[Finding]:
+    note = read_note(tx, MOVED)
+    if note is None:
+        return []
+    return [found("moved_away", "error", "database", datetime.fromisoformat(note["at"]), to=note["to"])]
+
+
+def _upgrade(tx: Tx) -> list[Finding]:
+    """For a while after it: what was kept takes room, and what was not should be made up for."""
+    note = read_note(tx, UPGRADE)
+    if note is None or tx.now - (at := datetime.fromisoformat(note["at"])) > RECENT:
+        return []
+    steps, kept = {"found": note["from"], "known": note["to"]}, str(note["backup"])
+    if kept.startswith("/"):
+        return [found("upgrade_kept", "note", "upgrade", at, **steps, file=kept)]
+    made_up_for = last(tx, BACKUP)
+    if made_up_for is not None and made_up_for > at:
+        return []
+    return [found("upgrade_unkept", "note", "upgrade", at, **steps, problem=kept.removeprefix("none: "))]
 
 
 def last(tx: Tx, key: str) -> datetime | None:

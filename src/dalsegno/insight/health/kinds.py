@@ -196,10 +196,10 @@ KINDS = {
         "It cannot be folded in while somebody reads an old state of it. Find who has done so for long "
         "(`ps -p %(pids)s`) and end that.",
     ),
-    "counters_differ": Kind(
+    "disagreement": Kind(
         "database",
-        "Stage %(stage)s of job %(job_id)s counts %(said)s items, and has %(real)s.",
-        "This should never be. Keep a backup and report it.",
+        "What is written down does not agree (%(kind)s, %(count)s times); %(about)s: %(first)s",
+        "`dalsegno check` names all of them. %(help)s",
     ),
     # --- clocks -----------------------------------------------------------------------------------
     "clocks_fine": Kind("clock", "The clocks of all machines agree within %(most_seconds)s."),
@@ -260,6 +260,19 @@ KINDS = {
     "backup_never": Kind("keeping", "No backup has ever been made from here.", "`dalsegno backup FILE`"),
     "backup_old": Kind(
         "keeping", "The last backup is %(age_seconds)s old.", "`dalsegno backup FILE`, best from cron or a timer."
+    ),
+    "moved_away": Kind(
+        "keeping", "Everything in this database was moved to %(to)s.", "Set DATABASE_URL to that one and start again."
+    ),
+    "upgrade_kept": Kind(
+        "keeping",
+        "Before the schema was brought from %(found)s to %(known)s, a backup was written to %(file)s.",
+        "Delete it once you are content with the new version.",
+    ),
+    "upgrade_unkept": Kind(
+        "keeping",
+        "The schema was brought from %(found)s to %(known)s without a backup: %(problem)s",
+        "`dalsegno backup FILE`",
     ),
     "retention_old": Kind(
         "keeping",
