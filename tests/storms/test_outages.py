@@ -83,6 +83,9 @@ def test_a_server_that_stops_is_waited_for_and_what_was_finished_meanwhile_count
         why = desk.get(f"/api/explain/job/{job}")
         assert why["first_closed"]["code"] == "database"
         assert "does not answer" in why["answer"]
+        page = desk.http.get("/jobs", headers={"Accept": "text/html"})
+        assert (page.status_code, page.headers["content-type"]) == (503, "text/html; charset=utf-8")
+        assert "Database" in desk.http.get(f"/explain/job/{job}", headers={"Accept": "text/html"}).text
         server.start()
         wait_until(lambda: steadily(lambda: statuses_of(store, job)) == {"succeeded": 4}, "the outcomes to arrive")
         wait_until(lambda: store.outage is None, "the outage to be over")
@@ -92,7 +95,7 @@ def test_a_server_that_stops_is_waited_for_and_what_was_finished_meanwhile_count
 
 
 KINDS = ("admit", "plan.claim", "plan.chunk", "plan.finish", "claim", "begin", "phase", "settle", "advance", "workers")
-CUTS = [*((kind, "before") for kind in KINDS), *((kind, "after") for kind in ("plan.chunk", "claim", "begin", "settle"))]
+CUTS = [(kind, "before") for kind in KINDS] + [(kind, "after") for kind in ("plan.chunk", "claim", "begin", "settle")]
 
 
 @pytest.mark.parametrize(("kind", "edge"), CUTS)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dalsegno.engine")
 
 BATCH = 500
+LOOK_FOR_ORPHANS = 3
+"""Rounds: all leases are looked at for that, with those that are dead and cannot be removed yet."""
 GRACE = 15.0
 """Seconds after an outage in which nobody is declared dead for being late: all hearts had stopped, and what a process
 has in hand counts once it has beaten again."""
@@ -56,20 +58,23 @@ class Rescuer(Looper):
         self.interval = interval
         self._store = store
         self._process_id = process_id
+        self._rounds = 0
 
     def tick(self) -> float | None:
-        rescue_all(self._store, self._process_id())
+        rescue_all(self._store, self._process_id(), orphans=self._rounds % LOOK_FOR_ORPHANS == 0)
+        self._rounds += 1
         return None
 
 
-def rescue_all(store: Store, own: int, *, alone: bool = False) -> int:
+def rescue_all(store: Store, own: int, *, alone: bool = False, orphans: bool = True) -> int:
     """Rescue what dead processes held; returns how many processes those were.
 
-    `alone`: no other process can be alive (SQLite lets one engine in), so there is nothing to wait for.
+    `alone`: no other process can be alive (SQLite lets one engine in), so there is nothing to wait for. `orphans`: look
+    for leases of processes that nobody knows any more.
     """
     ended = store.outages.ended
     lately = ended is not None and time.monotonic() - ended < GRACE
-    dead = store.read(lambda tx: _dead(tx, own, alone, lately))
+    dead = store.read(lambda tx: _dead(tx, own, alone, lately, orphans))
     for process_id in dead:
         rescue(store, process_id)
     if store.read(limits.has_dead):
@@ -84,19 +89,21 @@ def _give_back_permits(tx: Tx) -> None:
         tx.announce(topic)
 
 
-def _dead(tx: Tx, own: int, alone: bool, lately: bool) -> list[int]:
+def _dead(tx: Tx, own: int, alone: bool, lately: bool, orphans: bool) -> list[int]:
     now = tx.hot.database_now(tx)
     host = this_host()
     rows = tx.rows(sa.select(processes).order_by(processes.c.id))
     late = {row["id"] for row in rows if row["lease_until"] < now and not lately}
-    # A process that was declared dead may have claimed once more before it learned of it.
-    known = [row["id"] for row in rows]
-    orphaned = tx.conn.execute(sa.select(leases.c.process_id).where(leases.c.process_id.not_in(known)).distinct())
+    orphaned: list[int] = []
+    if orphans:  # a process that was declared dead may have claimed once more before it learned of it
+        known = [row["id"] for row in rows]
+        query = sa.select(leases.c.process_id).where(leases.c.process_id.not_in(known)).distinct()
+        orphaned = list(tx.conn.execute(query).scalars())
     return [
         row["id"]
         for row in rows
         if row["id"] != own and (alone or row["id"] in late or (row["host"] == host and _gone(row["pid"])))
-    ] + [process_id for process_id in orphaned.scalars() if process_id != own]
+    ] + [process_id for process_id in orphaned if process_id != own]
 
 
 def rescue(store: Store, process_id: int) -> None:

@@ -22,6 +22,7 @@ from markupsafe import Markup
 from dalsegno.engine.logbridge import masked
 from dalsegno.errors import NotFound
 from dalsegno.insight.holds import HoldLine, hold_on_everything
+from dalsegno.store.outage import OUTAGES
 from dalsegno.version import VERSION
 from dalsegno.web.console import meanings, mistakes
 from dalsegno.web.console.i18n import LANGUAGES, language_of, texts
@@ -74,8 +75,11 @@ class Frame:
 
     @cached_property
     def held(self) -> HoldLine | None:
-        """The hold on everything, where there is one."""
-        return self._here.store.read(hold_on_everything)
+        """The hold on everything, where there is one. A database that is away does not take the page about it along."""
+        try:
+            return self._here.store.read(hold_on_everything)
+        except OUTAGES:
+            return None
 
     @cached_property
     def flash(self) -> tuple[str, str] | None:

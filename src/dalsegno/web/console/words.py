@@ -36,6 +36,7 @@ MARKS = {
 }
 """A state is a shape and a word before it is a colour."""
 WORDS = {
+    "unknown": N_("unknown"),
     "queued": N_("queued"),
     "pending": N_("pending"),
     "claimed": N_("claimed"),
