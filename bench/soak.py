@@ -1,7 +1,7 @@
 """Full load for a long time: what grows, and what stays as it is.
 
-    python -m bench.soak sqlite   [--minutes 30] [--keep 3] [--out docs/images]
-    python -m bench.soak postgres [--minutes 30] [--keep 3] [--out docs/images]
+    python -m bench.soak sqlite   [--minutes 30] [--keep 3] [--rate N] [--out docs/images]
+    python -m bench.soak postgres [--minutes 30] [--keep 3] [--rate N] [--out docs/images]
 
 An engine in a process of its own works as fast as it can while another process submits. Every ten seconds this writes
 down the engine's memory, the size of the database and of its write-ahead log, the time of a claim (the engine's own
@@ -42,17 +42,18 @@ SELECT (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
 """
 
 
-def soak(kind: str, minutes: float, keep: float, out: Path) -> dict[str, Any]:
+def soak(kind: str, minutes: float, keep: float, rate: float | None, out: Path) -> dict[str, Any]:
     with database(kind) as (url, folder), opened(url) as store:
-        feeder = Feeder(store)
-        feeder.give(2 * JOB)
+        feeder = Feeder(store, rate)
+        if rate is None:
+            feeder.give(2 * JOB)
         with Crew(url, folder, keep=keep) as crew, Meter(lambda: crew.journal.stat().st_size // LINE.size) as meter:
             feeder.start()
             samples = _watch(kind, url, crew, meter, folder, minutes * 60)
             feeder.stop()
             await_drained(store)
         books = audit_ran(store, feeder.given, crew.journal)
-    summary = {"database": kind, "minutes": minutes, "keep_minutes": keep, **_trends(samples), **books}
+    summary = {"database": kind, "minutes": minutes, "keep_minutes": keep, "rate": rate, **_trends(samples), **books}
     out.mkdir(parents=True, exist_ok=True)
     (out / f"soak-{kind}.json").write_text(json.dumps({**summary, "series": samples}, indent=1) + "\n")
     (out / f"soak-{kind}.svg").write_text(draw(_title(kind, minutes), _panels(kind, samples)))
@@ -170,10 +171,11 @@ def main() -> None:
     parser.add_argument("database", choices=("sqlite", "postgres"))
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--keep", type=float, default=3, help="minutes for which what is done is kept")
+    parser.add_argument("--rate", type=float, help="items a second; unless said, as many as go")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    result = soak(options.database, options.minutes, options.keep, options.out)
+    result = soak(options.database, options.minutes, options.keep, options.rate, options.out)
     print(json.dumps(result, indent=2))
     if result["problems"]:
         raise SystemExit(1)

@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -91,20 +92,21 @@ class Crew:
 
 @dataclass
 class Feeder:
-    """Sees to it that there is always something to do."""
+    """Sees to it that there is always something to do; with a `rate`, so many items a second and no more."""
 
     store: Store
+    rate: float | None = None
     given: int = 0
     least: int = 2 * JOB
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
-    def give(self, count: int) -> None:
+    def give(self, count: int, size: int = JOB) -> None:
         """At least so many items, in whole jobs."""
-        for _ in range(-(-count // JOB)):
-            names = list(itertools.islice(_NAMES, JOB))
-            keep_trying(lambda names=names: submit(self.store, WORKFLOW, items=names, dedupe=f"storm-{names[0]}"))  # type: ignore[misc]
-            self.given += JOB
+        for _ in range(-(-count // size)):
+            names = list(itertools.islice(_NAMES, size))
+            keep_trying(partial(submit, self.store, WORKFLOW, items=names, dedupe=f"storm-{names[0]}"))
+            self.given += size
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._feed, name="feeder", daemon=True)
@@ -116,6 +118,14 @@ class Feeder:
             self._thread.join()
 
     def _feed(self) -> None:
+        if self.rate is not None:
+            began, before = time.monotonic(), self.given
+            while not self._over.wait(0.1):
+                due = self.rate * (time.monotonic() - began) - (self.given - before)
+                if due >= self.rate / 2:
+                    with contextlib.suppress(DalSegnoError):
+                        self.give(1, int(due))
+            return
         left = sa.select(sa.func.coalesce(sa.func.sum(stages.c.ready), 0)).where(sa.text("stages.claimable"))
         while not self._over.wait(0.25):
             with contextlib.suppress(DalSegnoError):
