@@ -33,6 +33,7 @@ from dalsegno.engine.rescuer import rescue
 from dalsegno.engine.scheduler import admit, cancel_some, sweep, wake_due
 from dalsegno.engine.service import Services
 from dalsegno.engine.settler import Rules, Settler
+from dalsegno.engine.skip import SKIPPABLE, skip_items
 from dalsegno.errors import CommandRefused, TwinActive
 from dalsegno.model.outcome import (
     Done,
@@ -540,6 +541,29 @@ class EngineMachine(RuleBasedStateMachine):
             assert now.jobs[row["job_id"]]["status"] in JOB_UNFINISHED
         else:
             self.check_nothing_changed()
+
+    @precondition(lambda self: any(item["status"] in SKIPPABLE for item in self.picture.items.values()))
+    @rule(data=st.data(), more=st.lists(st.integers(0, 30), max_size=3))
+    def skip(self, data: st.DataObject, more: list[int]) -> None:
+        """Some items of a job are not wanted; what follows them goes on."""
+        likely = [item for item in self.picture.items.values() if item["status"] in SKIPPABLE]
+        job_id = self.pick(data, likely, "item")["job_id"]
+        own = [item for item in likely if item["job_id"] == job_id]
+        some = {own[number % len(own)]["id"] for number in (0, *more)}
+        changed = self.store.write("skip", lambda tx: skip_items(tx, job_id, sorted(some), "ann", {}))
+        job = self.picture.jobs[job_id]
+        if job["cancel_requested_at"] is not None:
+            assert (changed.ids, changed.refused) == ([], {"being_canceled": len(some)})
+            self.check_nothing_changed()
+            return
+        assert (set(changed.ids), changed.refused) == (some, {})
+        now = look(self.store)
+        for key in some:
+            item = self.picture.items[key]
+            assert now.items[key]["status"] == "skipped"
+            if job["status"] != "canceled":
+                followers = self.picture.stages[item["stage_id"]]["followed_by"]
+                self.expected |= {(job_id, step, item["key"]) for step in followers}
 
     @precondition(lambda self: self.job_ids())
     @rule(data=st.data(), priority=st.sampled_from(PRIORITIES))
