@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Engine, Store, service, submit
+from dalsegno import Engine, Store, open_store, service, submit
 from dalsegno.errors import BackupNoRoom, BackupRefused, ToolMissing
 from dalsegno.store.backup import backup
 from dalsegno.store.backup_sqlite import copy_database
 from dalsegno.store.manifest import beside, read
 from dalsegno.store.migrate import known_revisions
 from dalsegno.store.notes import BACKUP, read_note
-from dalsegno.store.open import parse_url
+from dalsegno.store.open import parse_url, past_pooler
 from dalsegno.store.postgres_tools import find_tools
 from dalsegno.store.schema import items
 from tests.cli.tool import say
@@ -181,6 +181,20 @@ def test_a_password_is_on_no_command_line_and_in_no_answer(
     said = say("backup", tmp_path / "b", "--database", with_password, "--json")
     assert "velvet" not in said.out + said.err + (tmp_path / "calls").read_text() + beside(tmp_path / "b").read_text()
     assert (tmp_path / "secret-in-env").exists()
+
+
+def test_the_database_that_was_named_is_the_one_that_is_backed_up(
+    postgres_url: str, fresh_database: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever LISTEN_DATABASE_URL says: it may be about another one."""
+    other = fresh_database("postgres")
+    with closing(open_store(other)) as store:
+        submit(store, one_step(), items=keys(7))
+    monkeypatch.setenv("LISTEN_DATABASE_URL", other)
+    assert say("backup", tmp_path / "a", "--database", postgres_url, "--json").data["tables"]["items"] == 0
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    assert say("backup", tmp_path / "b", "--json").data["tables"]["items"] == 0
+    assert past_pooler(other, other + "&connect_timeout=9") == parse_url(other + "&connect_timeout=9")
 
 
 @pytest.mark.parametrize("point", ["backup.copied", "backup.verified", "backup.placed"])

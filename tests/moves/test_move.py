@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 
 from dalsegno import Engine, Store, open_store, service, submit
 from dalsegno.errors import EngineAtWork, MoveFailed, RestoreRefused, SchemaMissing
@@ -23,7 +26,7 @@ from dalsegno.moves.values import Row, Tally
 from dalsegno.requests.schema import parse_requests, request_counts
 from dalsegno.store.notes import MOVED, read_note
 from dalsegno.store.open import parse_url
-from dalsegno.store.schema import events, items, metadata, system_settings
+from dalsegno.store.schema import events, items, logs, metadata, system_settings
 from tests.cli.tool import Process, say
 from tests.helpers import (
     SWIFT,
@@ -38,7 +41,7 @@ from tests.helpers import (
     wait_for_job,
     wait_until,
 )
-from tests.store.test_migrate import dump, stamp
+from tests.store.test_migrate import _is_no_month, dump, engine_for, stamp
 
 Make = Callable[..., str]
 ODD = [
@@ -50,7 +53,7 @@ ODD = [
 
 @service("work")
 def work(item: object) -> None:
-    return None
+    logging.getLogger("work").warning("a line of its own")
 
 
 @pytest.fixture(params=[("sqlite", "postgres"), ("postgres", "sqlite")], ids=["to postgres", "to sqlite"])
@@ -74,6 +77,16 @@ def meant(store: Store) -> dict[str, list[str]]:
     return told
 
 
+def compared(url: str) -> list[Any]:
+    """What the database has that the schema has not, and the other way round: keys, indexes, references."""
+    engine = engine_for(url)
+    with engine.connect() as conn:
+        options = {"compare_type": True, "include_name": _is_no_month}
+        found = compare_metadata(MigrationContext.configure(conn, opts=options), metadata)
+    engine.dispose()
+    return found
+
+
 def filled(url: str) -> None:
     with closing(open_store(url)) as store:
         submit(store, one_step(), items=[*ODD, *keys(50)])
@@ -84,6 +97,8 @@ def filled(url: str) -> None:
         def more(tx: Any) -> None:
             request = {"job_id": job, "hash": "f" * 64, "body": {"title": "x"}, "created_at": now, "state": "DONE"}
             tx.conn.execute(sa.insert(parse_requests).values(**request))
+            line = {"at": now, "level": "info", "logger": "x", "message": "a\tline"}
+            tx.conn.execute(sa.insert(logs), [line] * 3)
             tx.conn.execute(sa.insert(system_settings).values(key="x", value={"a": 1}, updated_at=now))
 
         store.write("test", more)
@@ -105,9 +120,13 @@ def test_everything_arrives_and_goes_on(ends: tuple[str, str], stores: Callable[
     assert note is not None
     assert note["to"] == told["target"]
     assert there.read(lambda tx: read_note(tx, MOVED)) is None
+    assert compared(target) == []
     with Engine(there, [work], SWIFT):
         assert wait_for_job(there, 1) == wait_for_job(there, 2) == "completed"
     assert_sound(there, 1, 2)
+    for table in (events, logs):
+        numbers = [row["id"] for row in every(there, sa.select(table.c.id))]
+        assert len(numbers) == len(set(numbers)), "a number was given a second time"
     found = submit(there, one_step(), items=keys(1), scope=3).job_id
     assert every(there, sa.select(items.c.id).where(items.c.job_id == found))[0]["id"] == 60
 

@@ -18,9 +18,10 @@ import sqlalchemy as sa
 
 from dalsegno import Store, open_store, submit
 from dalsegno.errors import UpgradeNeedsBackup, UpgradeNeedsRoom
+from dalsegno.insight.health import keeping
 from dalsegno.store import upgrade as upgrading
 from dalsegno.store.migrate import known_revisions, upgrade
-from dalsegno.store.notes import UPGRADE, read_note
+from dalsegno.store.notes import MOVED, UPGRADE, read_note, write_note
 from dalsegno.store.open import parse_url
 from dalsegno.store.upgrade import Precaution
 from tests.cli.tool import ROOT, environment, say
@@ -254,3 +255,22 @@ def test_a_migration_only_adds(revision: str, backend: str, fresh_database: Make
     assert not changed, "the version before writes the old type"
     stricter = [each for each in before if each in after and before[each]["nullable"] and not after[each]["nullable"]]
     assert not stricter, "the version before leaves them empty"
+
+
+def test_the_doctor_tells_of_upgrades_and_of_a_database_that_was_left(
+    old_url: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: Callable[..., Store]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    say("migrate", "--database", old_url)
+    store = stores(old_url)
+
+    def codes() -> dict[str, str]:
+        return {each.code: each.says for each in store.read(keeping.look)}
+
+    assert str(kept_of(old_url, tmp_path)) in codes()["upgrade_kept"]
+    left = {"from": BEFORE, "to": LAST, "at": store.clock.now().isoformat(), "backup": "none: no room"}
+    store.write("test", lambda tx: write_note(tx, UPGRADE, left, "test"))
+    assert "without a backup: no room" in codes()["upgrade_unkept"]
+    gone = {"to": "postgresql://db/new", "at": store.clock.now().isoformat()}
+    store.write("test", lambda tx: write_note(tx, MOVED, gone, "test"))
+    assert "postgresql://db/new" in codes()["moved_away"]

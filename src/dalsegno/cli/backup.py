@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
     from rich.console import Console
 
-    from dalsegno.settings import Settings
-
 app = typer.Typer()
 
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.", show_default=False)]
@@ -41,7 +39,7 @@ def backup(desk: Desk, file: Target, force: Force = False) -> None:
 
     settings = desk.settings
     with Bar(desk.aside) as bar:
-        done = write(direct(settings), file, force=force, tools=settings.pg_bin, told=bar.told)
+        done = write(direct(desk), file, force=force, tools=settings.pg_bin, told=bar.told)
     note(desk, {"at": done.taken_at, "file": str(file.absolute()), "bytes": done.size})
     answer = {"file": str(file.absolute()), "manifest": str(beside(file.absolute())), **plain(done)}
 
@@ -55,11 +53,12 @@ def backup(desk: Desk, file: Target, force: Force = False) -> None:
     desk.answer(answer, show)
 
 
-def direct(settings: Settings) -> sa.URL:
+def direct(desk: Desk) -> sa.URL:
     """The database itself: programs of PostgreSQL do not pass through PgBouncer in transaction mode."""
-    from dalsegno.store.open import parse_url
+    from dalsegno.store.open import past_pooler
 
-    return parse_url(settings.listen_database_url or settings.database_url)
+    settings = desk.settings
+    return past_pooler(settings.database_url, None if desk.database else settings.listen_database_url)
 
 
 def plain(manifest: Any) -> dict[str, Any]:
@@ -113,7 +112,7 @@ def restore(desk: Desk, file: Source, force: Replace = False, moved: Moved = Non
     settings = desk.settings
     pairs = _pairs(moved or [])
     with Bar(desk.aside) as bar:
-        done = put(file, direct(settings), force=force, tools=settings.pg_bin, moved=pairs, told=bar.told)
+        done = put(file, direct(desk), force=force, tools=settings.pg_bin, moved=pairs, told=bar.told)
         report = None
         if check:
             with desk.store() as store:

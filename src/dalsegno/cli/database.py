@@ -100,7 +100,7 @@ def _move(desk: Desk, to: str) -> None:
     from dalsegno.store.open import parse_url
 
     with Bar(desk.aside) as bar:
-        moved = move(direct(desk.settings), parse_url(to), told=bar.told)
+        moved = move(direct(desk), parse_url(to), told=bar.told)
 
     def show(console: Console) -> None:
         console.print(

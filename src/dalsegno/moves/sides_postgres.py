@@ -24,6 +24,11 @@ _READ = {
     "json": '"{0}"::text',
     "bool": '"{0}"::int',
 }
+# Checked all at once when everything is there, not row by row.
+_REFERENCES = """
+    SELECT c.relname, r.conname, pg_get_constraintdef(r.oid) FROM pg_constraint r JOIN pg_class c ON c.oid = r.conrelid
+    WHERE r.contype = 'f' AND r.conparentid = 0 AND r.connamespace = current_schema()::regnamespace
+"""
 _BACK = {"\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r", "\\b": "\b", "\\f": "\f", "\\v": "\v"}
 
 
@@ -36,7 +41,7 @@ class PostgresSide(Side):
         if source:
             every = sql.SQL(", ").join(sql.Identifier(table.name) for table in in_order())
             self._connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(every))
-        self._triggers: list[sql.Composed] = []
+        self._back: list[bytes] = []
         self._slots: list[int] = []
 
     def count(self, table: sa.Table) -> int:
@@ -89,10 +94,16 @@ class PostgresSide(Side):
         for table, name in self._connection.execute(query).fetchall():
             what = {"table": sql.Identifier(table), "name": sql.Identifier(name)}
             self._connection.execute(sql.SQL("ALTER TABLE {table} DISABLE TRIGGER {name}").format(**what))
-            self._triggers.append(sql.SQL("ALTER TABLE {table} ENABLE TRIGGER {name}").format(**what))
+            on = sql.SQL("ALTER TABLE {table} ENABLE TRIGGER {name}").format(**what)
+            self._back.append(on.as_bytes(self._connection))
+        for table, name, meant in self._connection.execute(_REFERENCES).fetchall():
+            what = {"table": sql.Identifier(table), "name": sql.Identifier(name)}
+            self._connection.execute(sql.SQL("ALTER TABLE {table} DROP CONSTRAINT {name}").format(**what))
+            again = sql.SQL("ALTER TABLE {table} ADD CONSTRAINT {name} ").format(**what)
+            self._back.append(again.as_bytes(self._connection) + meant.encode())
 
     def finish(self) -> None:
-        for statement in self._triggers:
+        for statement in self._back:
             self._connection.execute(statement)
         with self._connection.cursor() as cursor:
             again = f"INSERT INTO {SUMMED} (slot) VALUES (%s) ON CONFLICT DO NOTHING"  # noqa: S608
