@@ -50,7 +50,8 @@ def test_the_commands_are_those_that_are_documented() -> None:
         "bench limits", "bench pools",
         "schedules", "schedule add", "schedule show", "schedule set", "schedule pause", "schedule resume",
         "schedule run", "schedule remove", "schedule preview",
-        "bulk retry", "bulk force-retry", "bulk skip", "bulk cancel", "bulk priority", "bulk list", "bulk show", "bulk stop",
+        "bulk retry", "bulk force-retry", "bulk skip", "bulk cancel", "bulk priority", "bulk list",
+        "bulk show", "bulk stop",
         "backup", "restore", "check", "doctor", "prune", "archive list", "archive restore",
         "limits", "limit", "breakers", "breaker show", "breaker trip", "breaker probe", "breaker reset", "settings",
     }  # fmt: skip
