@@ -19,6 +19,9 @@ from dalsegno.web.origins import is_loopback
 
 GRACE = 3
 """Seconds that open requests have to finish when the server stops."""
+KEPT = 75
+"""Seconds that a connection stays open with nothing to do: longer than clients keep theirs (httpx: 5), or they would
+send into connections that are being closed."""
 SETTLED = 3.0
 """Seconds after which the server has nothing better to do than to describe its API."""
 
@@ -76,7 +79,7 @@ class ConsoleServer:
         self._socket = listening
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off",
-            ws="none", loop="asyncio", timeout_graceful_shutdown=GRACE,
+            ws="none", loop="asyncio", timeout_graceful_shutdown=GRACE, timeout_keep_alive=KEPT,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="console", daemon=True)
