@@ -82,7 +82,7 @@ class Toolbox:
             phase_workers_max={service.name: most for service in services if service.phases and most is not None},
             secrets=current.secrets,
             find=matching,
-            retention=lambda lanes: current.settings.retention(lanes),
+            retention=lambda lanes: current.settings.retention(lanes),  # noqa: PLW0108 - the settings of then
             archive=Keeper(store, lambda: current.settings) if store.shared else None,
             prepare=preparing(lambda: current.settings, lambda: revision_in_force(store, current), self.workflows)
             if schedules
