@@ -80,7 +80,7 @@ def test_a_backup_taken_under_load_is_of_one_moment(store: Store, database_url: 
     loader = threading.Thread(target=load)
     with Engine(store, [work], SWIFT):
         loader.start()
-        wait_for_job(store, job)
+        wait_for_job(store, job, timeout=90)
         before = store.read(lambda tx: tx.conn.execute(sa.select(sa.func.count()).select_from(items)).scalar_one())
         manifest = backup(parse_url(database_url), tmp_path / "b", tools=_bin())
         stop.set()
@@ -206,7 +206,7 @@ def test_a_backup_that_is_killed_is_none_and_the_next_one_is_whole(
     submit(store, one_step(), items=keys(50))
     file = tmp_path / "b"
     killed = Process(tmp_path, "backup", file, "--database", database_url, DALSEGNO_FAULT=point, PG_BIN=_bin())
-    wait_until(lambda: killed.process.poll() is not None, "the kill")
+    wait_until(lambda: killed.process.poll() is not None, "the kill", 100)
     assert killed.process.returncode == -9, killed.err
     assert file.exists() == (point == "backup.placed")
     assert not beside(file).exists()

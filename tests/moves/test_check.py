@@ -37,7 +37,7 @@ def played(store: Store) -> Store:
     """Jobs in every state of things: done, failed, paused, in hand."""
     done = submit(store, one_step(max_attempts=1), items=keys(20)).job_id
     with Engine(store, [work], SWIFT):
-        wait_for_job(store, done)
+        wait_for_job(store, done, timeout=90)
     submitted(store, one_step(max_attempts=1), 10, scope=1)
     begin(store, claim(store, register(store), 4)[:2])
     paused = submitted(store, one_step(), 5, scope=2).job_id

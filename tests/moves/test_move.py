@@ -122,7 +122,7 @@ def test_everything_arrives_and_goes_on(ends: tuple[str, str], stores: Callable[
     assert there.read(lambda tx: read_note(tx, MOVED)) is None
     assert compared(target) == []
     with Engine(there, [work], SWIFT):
-        assert wait_for_job(there, 1) == wait_for_job(there, 2) == "completed"
+        assert wait_for_job(there, 1, timeout=90) == wait_for_job(there, 2) == "completed"
     assert_sound(there, 1, 2)
     for table in (events, logs):
         numbers = [row["id"] for row in every(there, sa.select(table.c.id))]
@@ -190,7 +190,7 @@ def test_a_move_that_is_killed_has_not_happened_or_is_whole(
     filled(source)
     words = ("migrate", "--to", target, "--database", source)
     killed = Process(tmp_path, *words, DALSEGNO_FAULT=point)
-    wait_until(lambda: killed.process.poll() is not None, "the kill")
+    wait_until(lambda: killed.process.poll() is not None, "the kill", 100)
     assert killed.process.returncode == -9, killed.err
     if point == "move.committed":
         assert meant(stores(target)) == meant(stores(source))

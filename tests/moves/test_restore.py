@@ -73,7 +73,7 @@ def test_everything_is_there_again(
     assert after == before
     again = stores(elsewhere)
     with Engine(again, [work], SWIFT):
-        wait_for_job(again, job.job_id)
+        wait_for_job(again, job.job_id, timeout=90)
     assert_sound(again, job.job_id)
     note = again.read(lambda tx: read_note(tx, RESTORED))
     assert note is not None
@@ -256,7 +256,7 @@ def test_a_restore_that_is_killed_has_changed_nothing_and_is_done_again(
     before = dump(target)
     words = ("restore", file, "--database", target, "--force")
     killed = Process(tmp_path, *words, DALSEGNO_FAULT=point, PG_BIN=tools())
-    wait_until(lambda: killed.process.poll() is not None, "the kill")
+    wait_until(lambda: killed.process.poll() is not None, "the kill", 100)
     assert killed.process.returncode == -9, killed.err
     assert dump(target) == before
     assert say(*words, "--json").data["restored"]["rows"] > 1000
@@ -308,6 +308,6 @@ def test_limits_and_permits_are_sane_after_a_restore(
     there = stores(elsewhere)
     assert every(there, sa.select(permits).where(~permits.c.released)) == []
     with Engine(there, [limited], SWIFT):
-        wait_for_job(there, job)
+        wait_for_job(there, job, timeout=90)
     assert statuses_of(there, job) == {"succeeded": 3}
     assert_sound(there, job)

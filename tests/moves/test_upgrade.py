@@ -179,17 +179,17 @@ class Agent:
         return [line.split()[1] for line in self.said.splitlines() if line.startswith("did ")]
 
     def comes_up(self) -> None:
-        wait_until(lambda: "at work" in self.said or self.process.poll() is not None, "an agent", 60)
+        wait_until(lambda: "at work" in self.said or self.process.poll() is not None, "an agent", 100)
         assert self.process.poll() is None, self.said
 
     def stop(self) -> None:
         """Its input ends, and so does it."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(100)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_an_older_process_goes_on_beside_a_newer_one_until_it_is_restarted(
     fresh_database: Make, tmp_path: Path, stores: Callable[..., Store]
 ) -> None:
@@ -204,13 +204,13 @@ def test_an_older_process_goes_on_beside_a_newer_one_until_it_is_restarted(
         agents[1].comes_up()
         store = stores(url)
         job = submit(store, one_step(), items=keys(400)).job_id
-        wait_until(lambda: all(len(agent.did) > 20 for agent in agents), "work by both", 60)
+        wait_until(lambda: all(len(agent.did) > 20 for agent in agents), "work by both", 100)
         agents[0].stop()
         assert agents[0].process.returncode == 0, agents[0].said
         agents.append(Agent(url, "again", code, tmp_path))
-        assert agents[2].process.wait(60) != 0
+        assert agents[2].process.wait(100) != 0
         assert "does not know" in agents[2].said
-        wait_until(lambda: status_of(store, job) == "completed", "the rest by the newer one", 60)
+        wait_until(lambda: status_of(store, job) == "completed", "the rest by the newer one", 100)
     finally:
         for agent in agents:
             agent.stop()
