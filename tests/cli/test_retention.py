@@ -40,7 +40,8 @@ def test_a_dry_run_says_what_would_go_and_why_and_changes_nothing(here: str, old
     before = there(old)
     answer = say("prune", "--dry-run").out
     assert (
-        "default: 2 jobs with 1,703 items, finished more than 90 days ago, with nothing to retry (job 1, job 3)" in answer
+        "default: 2 jobs with 1,703 items, finished more than 90 days ago, with nothing to retry (job 1, job 3)"
+        in answer
     )
     assert "default: 1 jobs with 2 items, items of them failed and could be retried (job 2)" in answer
     told = say("prune", "--dry-run", "--json").data
