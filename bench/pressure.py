@@ -56,6 +56,8 @@ class Site:
     meter: Meter
     seconds: float
     folder: Path
+    end: float = 0.0
+    """When the pressure was over, where something else comes after it."""
 
 
 def held(site: Site) -> dict[str, Any]:
@@ -63,6 +65,7 @@ def held(site: Site) -> dict[str, Any]:
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         conn.execute("SELECT count(*) FROM lanes")
         time.sleep(site.seconds)
+        site.end = time.monotonic()
         with console(site) as url, httpx.Client(base_url=url, timeout=60) as client:
             named = HOLDER in client.get("/system").text
         found = {"console_names_the_holder": named, "dead_tuples": _dead(site)}
@@ -125,8 +128,9 @@ def run(name: str, seconds: float, window: float) -> dict[str, Any]:
                 before = time.monotonic()
                 time.sleep(window)
                 start = time.monotonic()
-                found = SCENARIOS[name](Site(server, url, store, feeder, meter, seconds, folder))
-                end = time.monotonic()
+                site = Site(server, url, store, feeder, meter, seconds, folder)
+                found = SCENARIOS[name](site)
+                end = site.end or time.monotonic()
                 feeder.stop()
                 usual = meter.rate(before, start)
                 pressed = meter.rate(max(start, end - window), end)
