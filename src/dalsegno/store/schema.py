@@ -652,7 +652,7 @@ events = sa.Table(
     metadata,
     _id(),
     # On PostgreSQL ids are not commit order: who tails reads by (tx, id), and stops at the oldest running writer. On
-    # SQLite `tx` is 0 and the id says it all. On PostgreSQL there is a table a month (store/months.py), with (tx, id) as
+    # SQLite `tx` is 0 and the id says it all. PostgreSQL has a table a month (store/months.py), each with (tx, id) as
     # its primary key.
     sa.Column("tx", Id, nullable=False, server_default="0"),
     _required_time("at"),
