@@ -37,6 +37,8 @@ class Outages:
         self._lock = threading.Lock()
         self._began = self._seen = 0.0
         self._failing: set[str] = set()
+        self.was_there = False
+        """A database that has not been opened yet is nobody's to wait for: whoever opens it is told so."""
 
     def failed(self, error: BaseException, name: str = "") -> None:
         """A transaction of this name did not get through. Errors that are no outage say nothing."""
@@ -50,7 +52,8 @@ class Outages:
             if self.now is None:
                 self._began = self._seen
             self.now = Outage(error.code, _first_line(error), self._clock.now())
-        logger.warning("everything waits: %s", self.now.says)
+        if self.was_there:
+            logger.warning("everything waits: %s", self.now.says)
 
     def worked(self, name: str = "", *, wrote: bool = True) -> bool:
         """A transaction got through; True: that was the end of an outage.

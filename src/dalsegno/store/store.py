@@ -111,6 +111,7 @@ class Store(ABC):
 
     def _worked(self, name: str = "", *, wrote: bool = True) -> None:
         """A transaction got through. Whoever waits for the end of an outage is told of it."""
+        self.outages.was_there = True
         if self.outages.now is not None and self.outages.worked(name, wrote=wrote):
             self.announce({"back"})
 
