@@ -23,10 +23,10 @@ LONG_AGO = timedelta(days=200)
 
 @pytest.fixture
 def old(here: str) -> Store:
-    """Jobs of long ago: one that is done, one with something to retry, and one of 1,700 items; and a new one."""
+    """Jobs of long ago: one that is done, one with something to retry, and one that is more than a step takes; and a new one."""
     past = open_store(here, ManualClock(datetime.now(UTC) - LONG_AGO))
     try:
-        for count, last in ((3, None), (2, "failed"), (1700, None)):
+        for count, last in ((3, None), (2, "failed"), (2500, None)):
             done(past, count, last=last)
     finally:
         past.close()
@@ -40,13 +40,13 @@ def test_a_dry_run_says_what_would_go_and_why_and_changes_nothing(here: str, old
     before = there(old)
     answer = say("prune", "--dry-run").out
     assert (
-        "default: 2 jobs with 1,703 items, finished more than 90 days ago, with nothing to retry (job 1, job 3)"
+        "default: 2 jobs with 2,503 items, finished more than 90 days ago, with nothing to retry (job 1, job 3)"
         in answer
     )
     assert "default: 1 jobs with 2 items, items of them failed and could be retried (job 2)" in answer
     told = say("prune", "--dry-run", "--json").data
     assert [(each["lane"], each["what"], each["count"], each["items"]) for each in told["goes"]][:1] == [
-        ("default", "jobs", 2, 1703)
+        ("default", "jobs", 2, 2503)
     ]
     assert there(old) == before
     old.close()
@@ -55,7 +55,7 @@ def test_a_dry_run_says_what_would_go_and_why_and_changes_nothing(here: str, old
 def test_prune_takes_what_the_settings_say(here: str, old: Store, folder: Path) -> None:
     (folder / "dalsegno.env").write_text("RETENTION_LANE_DEFAULT_FAILED_DAYS=100\nRETENTION_EVENTS_DAYS=0\n")
     answer = say("prune", "--json").data
-    assert answer["removed"] == {"jobs": 3, "items": 1705}
+    assert answer["removed"] == {"jobs": 3, "items": 2505}
     assert there(old) == [4]
     assert say("prune").out == "Removed: nothing.\n"
     old.close()
