@@ -23,7 +23,7 @@ LONG_AGO = timedelta(days=200)
 
 @pytest.fixture
 def old(here: str) -> Store:
-    """Jobs of long ago: one that is done, one with something to retry, and one that is more than a step takes; and a new one."""
+    """Jobs of long ago: one that is done, one with something to retry, one larger than a step; and a new one."""
     past = open_store(here, ManualClock(datetime.now(UTC) - LONG_AGO))
     try:
         for count, last in ((3, None), (2, "failed"), (2500, None)):
