@@ -39,7 +39,6 @@ from tests.helpers import (
     statuses_of,
     submitted,
     types_of,
-    wait_for_job,
     wait_until,
     work_off,
 )
@@ -259,9 +258,13 @@ def test_an_engine_declared_dead_starts_over_and_finishes_its_work(
         rescue(store, engine._heart.process_id)
         engine._heart.wake()
         wait_until(lambda: len(every(store, sa.select(processes))) == 1, "the engine to register again")
-        engine._rescuer.wake()  # what was claimed under the dead process's name is nobody's
         awake.set()
-        assert wait_for_job(store, job) == "completed"
+
+        def finished() -> bool:
+            engine._rescuer.wake()  # what was claimed under the dead process's name is nobody's
+            return status_of(store, job) == "completed"
+
+        wait_until(finished, "the job to be completed")
     # Once when it slept, once for good; and once more if it claimed under its old name before it learned of its death.
     assert runs in (["k", "k"], ["k", "k", "k"])
     assert items_of(store, job)[0]["result"] == f"run {len(runs)}", "the late finish of an earlier run was refused"
