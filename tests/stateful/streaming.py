@@ -245,6 +245,9 @@ class StreamingMachine(EngineMachine):
             if self.take(process, name, want):
                 self.finish(process, list(process.hand), kind, follow_up=True)
 
+    skip: Any = None
+    """Not in this machine: what a skip by hand means to followers is tried in tests/engine/test_skip.py."""
+
     @precondition(lambda self: self.picked(*ITEM_SATISFIED))
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
     def once_more(self, data: st.DataObject, kinds: list[str]) -> None:

@@ -416,6 +416,17 @@ class RetentionRecord(Record):
     looked_at: datetime
 
 
+class BulkItemRecord(Record):
+    command_id: int
+    stage_id: int
+    seq: int
+
+
+class BulkJobRecord(Record):
+    command_id: int
+    job_id: int
+
+
 class PruningRecord(Record):
     job_id: int
     since: datetime
@@ -461,6 +472,8 @@ RECORDS: dict[str, type[Record]] = {
     "schedules": ScheduleRecord,
     "schedule_runs": ScheduleRunRecord,
     "retention": RetentionRecord,
+    "bulk_items": BulkItemRecord,
+    "bulk_jobs": BulkJobRecord,
     "prunings": PruningRecord,
     "archives": ArchiveRecord,
     "artifacts": ArtifactRecord,
