@@ -151,6 +151,7 @@ def test_pause_drains_and_resume_goes_on_with_what_was_overridden(desk: Desk, so
     assert done["payload"] == {"reason": "film night", "until": "2100-01-01T00:00:00+01:00"}
     draining = desk.until(job_id, "pause_requested")
     assert draining["counts"]["running"] == 2
+    wait_until(lambda: desk.get(f"/api/jobs/{job_id}")["counts"]["claimed"] == 0, "what has not begun to be given back")
     songs.gate.set()
     paused = desk.until(job_id, "paused")
     assert (paused["pause_reason"], paused["pause_until"]) == ("film night", "2099-12-31T23:00:00Z")
