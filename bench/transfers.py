@@ -12,7 +12,6 @@ Needs aria2c and rclone (Debian: aria2, rclone).
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import random
@@ -73,6 +72,7 @@ def ours(work: Path, playlist: str, store: str, workers: int, durable: bool) -> 
     from dalsegno import durable as files
     from dalsegno.catalog.services import catalog_services
     from dalsegno.catalog.templates import order
+    from dalsegno.garbage import look_rarely
     from dalsegno.settings import Settings
 
     files.enabled = durable
@@ -87,8 +87,7 @@ def ours(work: Path, playlist: str, store: str, workers: int, durable: bool) -> 
             **(json.loads(store) if store else {}),
         )
         database = open_store(settings.database_url)
-        gc.collect()
-        gc.freeze()  # as the command line does
+        look_rarely()  # as the command line does
         took: dict[str, Any] = {}
         with Engine(database, catalog_services(database, settings)) as engine:
             for name in ("collect", "sync", "download", *(["upload"] if store else [])):

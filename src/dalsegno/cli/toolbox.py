@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.service import Service, Services, services_in
 from dalsegno.engine.submit import load_workflow
 from dalsegno.errors import InputInvalid, ServiceUnknown, WorkflowUnknown
+from dalsegno.garbage import look_rarely
 from dalsegno.model.backoff import Backoff
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Workflow
@@ -88,8 +88,7 @@ class Toolbox:
             if schedules
             else None,
         )
-        gc.collect()
-        gc.freeze()  # what is loaded stays: nothing is gained by looking through it again and again
+        look_rarely()
         return Engine(store, services, options)
 
 
