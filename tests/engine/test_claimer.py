@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Item, Store, service
+from dalsegno.engine.claimer import Claimer
 from dalsegno.store.schema import leases
 from tests.helpers import SWIFT, every, submitted
 
@@ -17,23 +18,53 @@ def work(item: Item) -> None:
     return None
 
 
+@pytest.mark.parametrize("look", ["glance", "write"])
 def test_work_that_arrives_during_a_look_does_not_wait_for_the_next_one(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
-    engine = Engine(store, [work], SWIFT)  # not started: its loops are called by hand
-    engine._heart.register({})
-    claimer, write = engine._claimer, store.write
+    claimer, ask = _claimer(store), getattr(store, look)
 
-    def late(name: str, function: Any) -> Any:
-        found = write(name, function)
-        if name == "claim":
-            monkeypatch.setattr(store, "write", write)
-            submitted(store, items=1)
-            claimer.told("work")
+    def late(what: Any, function: Any) -> Any:
+        monkeypatch.setattr(store, look, ask)
+        found = ask(what, function)
+        submitted(store, items=1)
+        claimer.told("work")
         return found
 
-    monkeypatch.setattr(store, "write", late)
+    if look == "write":
+        claimer.told("work")  # then it claims without a glance
+    monkeypatch.setattr(store, look, late)
     claimer.tick()
     assert every(store, sa.select(leases)) == []
     claimer.tick()
     assert len(every(store, sa.select(leases))) == 1
+
+
+def test_nothing_is_written_to_look_for_work(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    claimer = _claimer(store)
+    submitted(store, items=3)
+    claimer.told("work")
+    claimer.tick()
+    assert len(every(store, sa.select(leases))) == 3
+    written: list[str] = []
+    write = store.write
+    monkeypatch.setattr(store, "write", lambda name, function: written.append(name) or write(name, function))
+    for _ in range(3):
+        claimer._dry.clear()
+        claimer.tick()
+    assert written == []
+
+
+def test_work_that_nobody_told_of_is_found(store: Store) -> None:
+    claimer = _claimer(store)
+    claimer.tick()
+    submitted(store, items=1)
+    claimer._dry.clear()
+    claimer.tick()
+    assert len(every(store, sa.select(leases))) == 1
+
+
+def _claimer(store: Store) -> Claimer:
+    engine = Engine(store, [work], SWIFT)  # not started: its loops are called by hand
+    engine._heart.register({})
+    return engine._claimer

@@ -278,7 +278,10 @@ def test_a_node_has_a_limit_for_all_its_services(store: Store) -> None:
     store.write("test", lambda tx: set_limit(tx, "node:nas", Limit(concurrent=3), "test"))
     first = submit(store, one_step(), items=keys(20)).job_id
     second = submit(store, one_step("other"), items=keys(20)).job_id
+    crowd.go_on.clear()
     with Engine(store, [one_kind, other_kind], EngineOptions(node="nas", lease_seconds=30)):
+        wait_until(lambda: crowd.inside == 3, "three to be inside")
+        crowd.go_on.set()
         assert wait_for_job(store, first) == wait_for_job(store, second) == "completed"
     assert (crowd.most, crowd.calls) == (3, 40)
 

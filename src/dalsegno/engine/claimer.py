@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -38,8 +39,8 @@ MOST_UNSETTLED = 4000
 
 
 DRY = 0.25
-"""Seconds for which a service that had nothing to claim is not asked again unless told: whoever wakes the claimer is
-mostly another one."""
+"""Seconds for which a service that had nothing more to claim is not asked again unless told: whoever wakes the claimer
+is mostly another one."""
 
 
 GLANCE = 0.25
@@ -65,6 +66,8 @@ class Claimer(Looper):
         self._looked_at = 0.0
         self._uncertain = False
         self._dry: dict[str, float] = {}
+        self._told: set[str] = set()
+        """Services that have work, as far as anybody said."""
         self._known: dict[str, tuple[float, list[int]]] = {}
         self._tellings = 0
         self._clock = store.clock
@@ -86,25 +89,48 @@ class Claimer(Looper):
             return None
         more = False
         self._patience = self.interval
-        now = time.monotonic()
-        for name, pool in self._pools.items():
+        for pool in self._worth_asking():
             if self._settler.unsettled() > MOST_UNSETTLED:
                 return 0.005
-            if (rest := self._dry.get(name, 0.0) - now) > 0:
-                self._patience = min(self._patience, rest)
-                continue
             more |= self._claim(pool)
         return 0 if more else self._patience
+
+    def _worth_asking(self) -> list[Pool]:
+        """Pools that want work and may find some. A claim is a transaction; one glance tells for all of them."""
+        now, tellings = time.monotonic(), self._tellings
+        hungry = {}
+        for name, pool in self._pools.items():
+            if (rest := self._dry.get(name, 0.0) - now) > 0:
+                self._patience = min(self._patience, rest)
+            elif pool.appetite() > 0:
+                hungry[name] = pool
+        if unsure := hungry.keys() - self._told - self._known.keys():
+            ready = self._store.glance(self._ready, {})[0]
+            for name in unsure:
+                if not ready[name]:
+                    del hungry[name]
+                    self._ran_dry(name, tellings)
+        return list(hungry.values())
+
+    @cached_property
+    def _ready(self) -> sa.Select[Any]:
+        """Whether each service has anything to claim. In the words of the index on what is claimable."""
+        claimable: sa.ColumnElement[bool] = sa.literal_column("claimable")
+        found: list[Any] = [sa.exists().where(stages.c.service == name, claimable).label(name) for name in self._pools]
+        return sa.select(*found)
+
+    def _ran_dry(self, service: str, tellings: int) -> None:
+        self._dry[service] = time.monotonic() + DRY
+        if self._tellings != tellings:  # what we were told of came after our look
+            self._dry.pop(service, None)
 
     def told(self, service: str | None = None) -> None:
         """There is work for it; for any of them."""
         self._tellings += 1
-        if service is None:
-            self._dry.clear()
-            self._known.clear()
-        else:
-            self._dry.pop(service, None)
-            self._known.pop(service, None)
+        for name in self._pools if service is None else (service,):
+            self._told.add(name)
+            self._dry.pop(name, None)
+            self._known.pop(name, None)
         self.wake()
 
     def _claim(self, pool: Pool) -> bool:
@@ -114,6 +140,7 @@ class Claimer(Looper):
             return False
         process_id = self._process_id()
         began, tellings = self._clock.monotonic(), self._tellings
+        self._told.discard(pool.service.name)
         looked, known = self._known.pop(pool.service.name, (0.0, []))
         if time.monotonic() - looked > GLANCE:
             looked, known = time.monotonic(), []
@@ -123,12 +150,11 @@ class Claimer(Looper):
             self._uncertain = True  # the commit may have happened: find out before claiming again
             raise
         if not claimed and known:
+            self._told.add(pool.service.name)
             return True  # those have no more: look at all
+        if len(claimed) < want and not known and not pool.guarded:
+            self._ran_dry(pool.service.name, tellings)
         if not claimed:
-            if not pool.guarded:
-                self._dry[pool.service.name] = time.monotonic() + DRY
-                if self._tellings != tellings:  # what we were told of came after our look
-                    self._dry.pop(pool.service.name, None)
             return False
         if len(claimed) == want and self._tellings == tellings:
             self._known[pool.service.name] = looked, known or list(dict.fromkeys(row.stage_id for row in claimed))
@@ -139,7 +165,10 @@ class Claimer(Looper):
         if process_id != self._process_id():
             return True  # declared dead in between: these leases are no longer ours
         pool.feed(work)
-        return (len(claimed) == want or bool(known)) and pool.appetite() > 0
+        more = (len(claimed) == want or bool(known)) and pool.appetite() > 0
+        if more:
+            self._told.add(pool.service.name)
+        return more
 
     def _take(self, tx: Tx, pool: Pool, want: int, known: list[int]) -> tuple[list[Claimed], dict[int, StageInfo]]:
         still = held(tx)
