@@ -10,6 +10,7 @@ requests that are done, and contents.
 from __future__ import annotations
 
 import argparse
+import math
 import time
 import warnings
 from datetime import timedelta
@@ -27,11 +28,11 @@ from dalsegno.store.store import Store, Tx
 if __package__ in (None, ""):
     import sys
 
-    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.requests import fill as fill_requests
 from bench.requests import fill_contents
-from make_catalog import fill, numbers
+from scripts.make_catalog import fill, numbers
 
 SMALL = 100
 """Items of a small job."""
@@ -52,6 +53,8 @@ def make(store: Store, *, item_count: int, song_count: int, event_count: int, lo
     large = left // 2
     timed("one large job", lambda: store.write("make", lambda tx: _jobs(tx, 1, large)))
     timed("small jobs", lambda: store.write("make", lambda tx: _jobs(tx, (left - large) // SMALL, SMALL)))
+    if store.shared:
+        timed("numbers", lambda: store.write("make", _settle_down))
     timed("parse requests", lambda: fill_requests(store, asked, done=True))
     timed("contents", lambda: fill_contents(store, asked // 100))
     timed("groups", lambda: store.write("make", _groups))
@@ -145,7 +148,7 @@ def _events(store: Store, count: int) -> None:
     """Each job's first, then those of all items, as many for each as are needed, then each job's last."""
     store.write("make", lambda tx: _job_events(tx, "job_submitted"))
     have = store.read(lambda tx: _max(tx, items.c.id))
-    each = max(1, round(count / max(1, have)))
+    each = math.ceil(count / max(1, have))
     for start in range(0, have, SLICE):
         part = sa.and_(items.c.id > start, items.c.id <= start + SLICE)
         store.write("make", lambda tx, part=part, start=start: _item_events(tx, part, each, start / have))  # type: ignore[misc]

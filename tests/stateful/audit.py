@@ -71,6 +71,9 @@ def look(store: Store) -> Picture:
     )
 
 
+LEFT = ("pending", "running", "pause_requested", "paused", "failed")
+
+
 def check(picture: Picture) -> None:
     check_leases(picture)
     check_counters(picture)
@@ -100,6 +103,8 @@ def check_counters(picture: Picture) -> None:
         kept = {status: stage[status] for status in ItemStatus}
         assert kept == {status: counted[status] for status in ItemStatus}, stage
         assert stage["total"] == len(mine), stage
+        # Lists look for what waits or is at work only where something is left.
+        assert stage["status"] in LEFT or not (stage["pending"] + stage["claimed"] + stage["running"]), stage
         ready = [item for item in mine if item["status"] == ItemStatus.PENDING and item["due_at"] is None]
         returned = [item for item in ready if item["returned"]]
         assert stage["ready"] == len(ready), stage

@@ -19,6 +19,7 @@ from dalsegno import Backoff, Lane, Step, Workflow, submit
 from dalsegno.engine.commander import retry_item
 from dalsegno.engine.item import Item
 from dalsegno.engine.scheduler import admit, sweep
+from dalsegno.engine.skip import SKIPPABLE
 from dalsegno.engine.verdict import Rules, decide
 from dalsegno.model.outcome import Done, Outcome, Skip
 from dalsegno.model.states import ITEM_SATISFIED, JOB_FINISHED, JOB_UNFINISHED
@@ -162,6 +163,8 @@ class StreamingMachine(EngineMachine):
         self.successes: Counter[int] = Counter()
         self.resets: Counter[int] = Counter()
         self.hashes: dict[str, str] = {}
+        self.by_hand: set[int] = set()
+        """Items that were skipped by hand and not done since: what follows them is as it was."""
 
     # Nothing of these is about streams: others test them, here they would only use up steps.
     plan = reprioritise = rescue_again = read_tail = sweep = None  # type: ignore[assignment]
@@ -245,8 +248,19 @@ class StreamingMachine(EngineMachine):
             if self.take(process, name, want):
                 self.finish(process, list(process.hand), kind, follow_up=True)
 
-    skip: Any = None
-    """Not in this machine: what a skip by hand means to followers is tried in tests/engine/test_skip.py."""
+    @precondition(lambda self: self.picked(*SKIPPABLE))
+    @rule(data=st.data(), more=st.lists(st.integers(0, 30), max_size=3))
+    def skip(self, data: st.DataObject, more: list[int]) -> None:
+        """By hand: it counts as done and made nothing. Followers that are there stay, those that lack come of it."""
+        before = self.picture.items
+        super().skip(data, more)
+        for number, item in look(self.store).items.items():
+            if number not in before:
+                self.fed[number] = None
+            elif item["status"] == "skipped" != before[number]["status"]:
+                self.successes[number] += 1
+                self.made_from[number] = self.fed.get(number)
+                self.by_hand.add(number)
 
     @precondition(lambda self: self.picked(*ITEM_SATISFIED))
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
@@ -291,6 +305,7 @@ class StreamingMachine(EngineMachine):
         for item in done:
             self.successes[item.id] += 1
             self.made_from[item.id] = self.read[item]
+            self.by_hand.discard(item.id)
         for item in done:
             if before.jobs[item.job_id]["cancel_requested_at"] is None:
                 for stage_id in item.stage.followed_by:
@@ -336,7 +351,7 @@ class StreamingMachine(EngineMachine):
             assert self.hashes.setdefault(text, item["input_hash"]) == item["input_hash"], item
             if item["job_id"] in self.tally.canceled:
                 continue  # from what finished while it was canceled nothing followed, not even a start from anew
-            if parent["status"] in ITEM_SATISFIED:
+            if parent["status"] in ITEM_SATISFIED and parent["id"] not in self.by_hand:
                 assert parent["result"] == self.fed[item["id"]], (parent, item)
             if item["status"] in ITEM_SATISFIED:
                 assert self.made_from[item["id"]] == self.fed[item["id"]], f"made from something else: {item}"

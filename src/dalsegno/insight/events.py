@@ -61,8 +61,6 @@ def find_events(
     order: Sequence[sa.Column[int]] = _order(tx)
     if only(query, "item") is not None:
         order = (events.c.id,)  # an item's index; left the choice, PostgreSQL may walk all events for it
-    elif _wide(query):
-        order = (events.c.tx, events.c.id)
     item, job = only(query, "item"), only(query, "job")
     along: list[Condition] = [] if item is None else [events.c.item_id == int(item)]
     if item is None and _wide(query):

@@ -33,7 +33,7 @@ from dalsegno.insight.walk import (
 from dalsegno.model.records import ItemRecord
 from dalsegno.model.states import ITEM_LEASED, ItemStatus
 from dalsegno.store.patience import TimeUp, at_most
-from dalsegno.store.schema import bulk_items, items, jobs, leases, stages
+from dalsegno.store.schema import STAGE_LEFT, STAGE_TROUBLE, bulk_items, items, jobs, leases, stages
 from dalsegno.store.store import Tx
 
 STAGES = 300
@@ -85,6 +85,7 @@ ITEMS = grammar(
     Key("age", "Since it last ended or began, or its job was submitted.", age(_SINCE), kind="age"),
 )
 _OF_STAGES = ("job", "stage", "service")
+WAITING = ITEM_LEASED | {ItemStatus.PENDING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,8 @@ def reach(
     order = stages.c.id.asc() if forward else stages.c.id.desc()
     counted = _holding(chosen.states)
     columns = (stages.c.id, counted.label("few"), stages.c.total)
-    query = sa.select(*columns).where(counted > 0, *chosen.of_stages).order_by(order).limit(STAGES)
+    where = [counted > 0, *_at_hand(chosen.states), *chosen.of_stages]
+    query = sa.select(*columns).where(*where).order_by(order).limit(STAGES)
     # The stage it stopped in, and what comes after it.
     bound = [] if after is None else [stages.c.id >= after[0] if forward else stages.c.id <= after[0]]
     while True:
@@ -298,6 +300,13 @@ def _behind(stage_id: int, forward: bool) -> Place:
 
 def _holding(states: frozenset[str]) -> Any:
     return sum((stages.c[state] for state in sorted(states)), start=sa.literal(0))
+
+
+def _at_hand(states: frozenset[str]) -> list[Any]:
+    """The words of an index of all stages that may hold some: most hold nothing but what is done."""
+    if TROUBLE.issuperset(states):
+        return [sa.text(f"({STAGE_TROUBLE})")]
+    return [sa.text(STAGE_LEFT)] if WAITING.issuperset(states) else []
 
 
 def bulk_of(query: Query) -> tuple[int | None, Query]:

@@ -247,6 +247,10 @@ jobs = sa.Table(
 COUNTERS = tuple(ItemStatus)
 """A stage keeps one counter per item status, under the status's own name."""
 
+STAGE_LEFT = "status IN ('pending', 'running', 'pause_requested', 'paused', 'failed')"
+"""Only there items may wait or be at work: what failed was stopped, and left what it did not get to."""
+STAGE_TROUBLE = "failed > 0 OR interrupted > 0"
+
 stages = sa.Table(
     "stages",
     metadata,
@@ -327,6 +331,10 @@ stages = sa.Table(
         sqlite_where=sa.text("finished_at IS NULL"),
         postgresql_where=sa.text("finished_at IS NULL"),
     ),
+    # And which stages may have items in some state, however many are done.
+    sa.Index("ix_stages_left", "id", sqlite_where=sa.text(STAGE_LEFT), postgresql_where=sa.text(STAGE_LEFT)),
+    sa.Index("ix_stages_trouble", "id", sqlite_where=sa.text(STAGE_TROUBLE), postgresql_where=sa.text(STAGE_TROUBLE)),
+    sa.Index("ix_stages_service", "service", "id"),
     postgresql_with={"fillfactor": "50"},
 )
 
