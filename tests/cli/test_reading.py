@@ -169,12 +169,12 @@ def test_workflows_are_stored_listed_and_shown(here: str, folder: Path) -> None:
 
 
 def test_submit_answers_with_the_job_and_knows_its_twin(here: str) -> None:
-    first = say("submit", "echoes", *STUDIO, "--dedupe", "nightly", "--requested-by", "ann", "--json")
+    first = say("submit", "echoes", *STUDIO, "--dedupe", "nightly", "--requested-by", "desk", "--json")
     assert first.data == {"job_id": 1, "created": True}
     assert "No engine is at work" in first.err
     assert say("submit", "echoes", *STUDIO, "--dedupe", "nightly", "--json").data == {"job_id": 1, "created": False}
     assert say("submit", "echoes", *STUDIO, "--dedupe", "nightly").out == "Job 1 (it was there already)\n"
-    assert say("job", 1, "--json").data["job"]["job"]["requested_by"] == "ann"
+    assert say("job", 1, "--json").data["job"]["job"]["requested_by"] == "desk"
 
 
 def test_parameters_are_json_where_they_read_as_json(here: str) -> None:

@@ -41,7 +41,7 @@ class Flow:
         self.process = register(store, seconds=3600)
         self.pulse = Pulse(store.clock)
 
-    def set(self, name: str = NAME, by: str = "ann", origin: str = "operator", **limit: object) -> None:
+    def set(self, name: str = NAME, by: str = "desk", origin: str = "operator", **limit: object) -> None:
         new = Limit(**limit)  # type: ignore[arg-type]
         self.store.write("set", lambda tx: limits.set_limit(tx, name, new, by, origin=origin))
 
@@ -147,9 +147,9 @@ def test_a_lowered_rate_is_used_up_and_says_until_when(flow: Flow) -> None:
 
 def test_settings_of_a_limit_come_with_who_and_when(flow: Flow) -> None:
     flow.set("service:declared", "service", "service", rate="queue_rate_limit_max")
-    flow.set("source:qq", "ann", concurrent=1)
-    flow.set("node:lifted", "ann", concurrent=1)
-    flow.store.write("clear", lambda tx: limits.clear_limit(tx, "node:lifted", "bob"))
+    flow.set("source:qq", "desk", concurrent=1)
+    flow.set("node:lifted", "desk", concurrent=1)
+    flow.store.write("clear", lambda tx: limits.clear_limit(tx, "node:lifted", "shelf"))
     first, second = flow.store.read(list_limits)
     assert (first.name, first.origin, first.rate, first.rate_setting) == (
         "service:declared",
@@ -160,11 +160,11 @@ def test_settings_of_a_limit_come_with_who_and_when(flow: Flow) -> None:
     assert (second.name, second.origin, second.updated_by, second.updated_at) == (
         "source:qq",
         "operator",
-        "ann",
+        "desk",
         flow.store.clock.now(),
     )
     lifted = flow.limit("node:lifted")
-    assert (lifted.limited, lifted.free, lifted.updated_by) == (False, None, "bob")
+    assert (lifted.limited, lifted.free, lifted.updated_by) == (False, None, "shelf")
 
 
 def test_who_waits_in_line_is_counted_but_never_a_million(flow: Flow) -> None:
@@ -220,7 +220,7 @@ def test_an_open_breaker_says_why_and_until_when(flow: Flow) -> None:
 
 
 def test_one_tripped_by_hand_waits_for_the_hand(flow: Flow) -> None:
-    flow.store.write("trip", lambda tx: breakers.trip(tx, NAME, "enough", "ann"))
+    flow.store.write("trip", lambda tx: breakers.trip(tx, NAME, "enough", "desk"))
     line = flow.breaker()
     assert (line.breaker.state, line.breaker.kind, line.breaker.reason) == ("open", "manual", "enough")
     assert line.opens is not None
@@ -228,8 +228,8 @@ def test_one_tripped_by_hand_waits_for_the_hand(flow: Flow) -> None:
 
 
 def test_a_half_open_breaker_says_who_is_the_probe(flow: Flow) -> None:
-    flow.store.write("trip", lambda tx: breakers.trip(tx, NAME, "enough", "ann"))
-    flow.store.write("probe", lambda tx: breakers.probe(tx, NAME, "ann"))
+    flow.store.write("trip", lambda tx: breakers.trip(tx, NAME, "enough", "desk"))
+    flow.store.write("probe", lambda tx: breakers.probe(tx, NAME, "desk"))
     assert flow.breaker().breaker.state == "half_open"
     assert (flow.breaker().opens or "").startswith("with the next call")
     flow.enter(item_id=12)
@@ -240,14 +240,14 @@ def test_a_half_open_breaker_says_who_is_the_probe(flow: Flow) -> None:
 
 def test_one_whose_time_has_come_waits_for_a_call(flow: Flow) -> None:
     past = flow.store.clock.now() - timedelta(seconds=1)
-    flow.store.write("trip", lambda tx: breakers.trip(tx, NAME, "enough", "ann", past))
+    flow.store.write("trip", lambda tx: breakers.trip(tx, NAME, "enough", "desk", past))
     assert flow.breaker().breaker.state == "open", "nobody has looked yet"
     assert (flow.breaker().opens or "").startswith("with the next call")
 
 
 def test_those_that_stop_something_are_listed_first(flow: Flow) -> None:
     flow.enter()
-    flow.store.write("trip", lambda tx: breakers.trip(tx, "source:qq", "enough", "ann"))
+    flow.store.write("trip", lambda tx: breakers.trip(tx, "source:qq", "enough", "desk"))
     flow.wait_in_line("source:qq", 3)
     found = flow.store.read(list_breakers)
     assert [(line.breaker.name, line.breaker.state, line.line.waiting) for line in found] == [
@@ -275,9 +275,9 @@ def test_a_changed_setting_reaches_the_limits_that_follow_it(flow: Flow) -> None
     flow.set("service:a", concurrent="queue_concurrency", rate="queue_rate_limit_max")
     flow.set("service:b", rate="queue_rate_limit_max", window=1.0)
     flow.set("service:c", rate=2)
-    flow.store.write("set", lambda tx: limits.set_setting(tx, "queue_rate_limit_max", 15, "bob"))
+    flow.store.write("set", lambda tx: limits.set_setting(tx, "queue_rate_limit_max", 15, "shelf"))
     line = setting(flow, "queue_rate_limit_max")
-    assert (line.value, line.default, line.updated_by) == (15, 2, "bob")
+    assert (line.value, line.default, line.updated_by) == (15, 2, "shelf")
     assert line.updated_at == flow.store.clock.now()
     assert line.followers == ["service:a", "service:b"]
     assert setting(flow, "queue_concurrency").followers == ["service:a"]

@@ -271,8 +271,8 @@ def test_progress_counts_what_is_expected_and_left(still: Store, clock: ManualCl
     assert (a.rate, a.seconds_left) == (pytest.approx(0.2), pytest.approx(10.0))
     assert (b.done, b.expected) == (0, 3), "what failed will not follow"
     assert progress.fraction == pytest.approx(0.25)
-    command(still, "pause", job_id=job, payload={"reason": "film night"}, requested_by="ann")
-    assert "film night (by ann)" in (still.read(lambda tx: job_progress(tx, job)).reason or "")
+    command(still, "pause", job_id=job, payload={"reason": "film night"}, requested_by="desk")
+    assert "film night (by desk)" in (still.read(lambda tx: job_progress(tx, job)).reason or "")
 
 
 def test_what_does_not_run_says_which_hold_or_pause_is_in_its_way(still: Store, clock: ManualClock) -> None:
@@ -282,19 +282,19 @@ def test_what_does_not_run_says_which_hold_or_pause_is_in_its_way(still: Store, 
     until = clock.now() + timedelta(hours=2)
     ends = f"until {until:%Y-%m-%d %H:%M:%S} UTC"
     job = submit(still, chain("work", "next"), items=keys(1)).job_id
-    still.write("hold", lambda tx: hold(tx, "service:next", "no quota", "ann"))
+    still.write("hold", lambda tx: hold(tx, "service:next", "no quota", "desk"))
     assert reason() == "", "a service is nothing that a queued job waits for"
     for name, says in (("lane:default", 'lane "default" is held'), ("all", "everything is held")):
-        still.write("hold", lambda tx, name=name: hold(tx, name, "film night", "ann", until))
-        assert f"{says}: film night (by ann) {ends}" in reason()
-        still.write("release", lambda tx, name=name: release(tx, name, "ann"))
+        still.write("hold", lambda tx, name=name: hold(tx, name, "film night", "desk", until))
+        assert f"{says}: film night (by desk) {ends}" in reason()
+        still.write("release", lambda tx, name=name: release(tx, name, "desk"))
     admit(still)
-    assert 'service "next" is held: no quota (by ann) (to go on: dalsegno resume --service next)' in reason()
-    still.write("release", lambda tx: release(tx, "service:next", "ann"))
-    still.write("pause", lambda tx: pause_stage(tx, job, "b", "no disk", "bob", until))
-    assert f'stage "b" of job {job} is paused: no disk (by bob) {ends}' in reason()
-    still.write("pause", lambda tx: pause_job(tx, job, "film night", "ann", until))
-    assert reason() == f"film night (by ann) {ends}"
+    assert 'service "next" is held: no quota (by desk) (to go on: dalsegno resume --service next)' in reason()
+    still.write("release", lambda tx: release(tx, "service:next", "desk"))
+    still.write("pause", lambda tx: pause_stage(tx, job, "b", "no disk", "shelf", until))
+    assert f'stage "b" of job {job} is paused: no disk (by shelf) {ends}' in reason()
+    still.write("pause", lambda tx: pause_job(tx, job, "film night", "desk", until))
+    assert reason() == f"film night (by desk) {ends}"
     assert [line.level for line in still.read(lambda tx: job_detail(tx, job)).holds] == ["job", "stage"]
     clock.advance(7200)
     assert [line.level for line in still.read(list_holds)] == ["job", "stage"], "until the clock ends them"
@@ -302,8 +302,8 @@ def test_what_does_not_run_says_which_hold_or_pause_is_in_its_way(still: Store, 
 
 def test_a_hold_that_is_over_and_one_a_job_does_not_meet_are_not_listed(still: Store, clock: ManualClock) -> None:
     job = submitted(still, items=1).job_id
-    still.write("hold", lambda tx: hold(tx, "all", "film night", "ann", clock.now() + timedelta(minutes=1)))
-    still.write("hold", lambda tx: hold(tx, "service:other", "film night", "ann"))
+    still.write("hold", lambda tx: hold(tx, "all", "film night", "desk", clock.now() + timedelta(minutes=1)))
+    still.write("hold", lambda tx: hold(tx, "service:other", "film night", "desk"))
     clock.advance(60)
     assert [line.what for line in still.read(list_holds)] == ['service "other"']
     assert still.read(lambda tx: job_detail(tx, job)).holds == []

@@ -460,7 +460,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), seconds=st.sampled_from((None, 20)))
     def pause(self, data: st.DataObject, seconds: int | None) -> None:
         job_id = self.pick(data, self.job_ids(), "job")
-        if self.command(lambda tx: pause_job(tx, job_id, "film night", "ann", self.until(seconds))):
+        if self.command(lambda tx: pause_job(tx, job_id, "film night", "desk", self.until(seconds))):
             canceling = self.picture.jobs[job_id]["cancel_requested_at"] is not None
             now = look(self.store).jobs[job_id]["status"]
             assert now in ("pause_requested", "paused") or (canceling and now == "canceled")
@@ -471,7 +471,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def resume(self, data: st.DataObject) -> None:
         job_id = self.pick(data, self.job_ids("paused", "pause_requested"), "job")
-        resumed = self.store.write("command", lambda tx: resume_job(tx, job_id, {}, "ann"))
+        resumed = self.store.write("command", lambda tx: resume_job(tx, job_id, {}, "desk"))
         assert resumed == (self.picture.jobs[job_id]["status"] == "paused")
         if not resumed:
             self.check_nothing_changed()
@@ -483,7 +483,7 @@ class EngineMachine(RuleBasedStateMachine):
         some = [stage for stage in self.picture.stages.values() if stage["job_id"] in unfinished]
         stage = self.pick(data, some, "stage")
         job_id, key, until = stage["job_id"], stage["key"], self.until(seconds)
-        if self.command(lambda tx: pause_stage(tx, job_id, key, "no disk", "bob", until)):
+        if self.command(lambda tx: pause_stage(tx, job_id, key, "no disk", "shelf", until)):
             now = look(self.store).stages[stage["id"]]
             assert now["pause_reason"] == "no disk" or now["status"] == "canceled"
             assert not now["open"]
@@ -496,13 +496,13 @@ class EngineMachine(RuleBasedStateMachine):
         some = [stage for stage in self.picture.stages.values() if stage["pause_reason"]]
         stage = self.pick(data, some, "stage")
         job_id, key = stage["job_id"], stage["key"]
-        assert self.command(lambda tx: resume_stage(tx, job_id, key, "bob"))
+        assert self.command(lambda tx: resume_stage(tx, job_id, key, "shelf"))
 
     @rule(name=st.sampled_from(HOLDS), seconds=st.sampled_from((None, 5, 20)))
     def hold(self, name: str, seconds: int | None) -> None:
         if name.startswith("lane:") and name.removeprefix("lane:") not in self.picture.lanes:
             return
-        self.store.write("hold", lambda tx: hold(tx, name, "film night", "ann", self.until(seconds)))
+        self.store.write("hold", lambda tx: hold(tx, name, "film night", "desk", self.until(seconds)))
         after = look(self.store)
         assert (after.jobs, after.stages, after.items) == (
             self.picture.jobs, self.picture.stages, self.picture.items,
@@ -510,14 +510,14 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(HOLDS))
     def release(self, name: str) -> None:
-        self.store.write("release", lambda tx: release(tx, name, "ann"))
+        self.store.write("release", lambda tx: release(tx, name, "desk"))
 
     @precondition(lambda self: self.job_ids())
     @rule(data=st.data(), rare=st.integers(0, 3))
     def cancel(self, data: st.DataObject, rare: int) -> None:
         job_id = self.pick(data, self.job_ids(), "job")
         if rare == 0:
-            self.command(lambda tx: cancel_job(tx, job_id, "ann"))
+            self.command(lambda tx: cancel_job(tx, job_id, "desk"))
 
     @precondition(lambda self: any(job["cancel_requested_at"] for job in self.picture.jobs.values()))
     @rule()
@@ -531,7 +531,7 @@ class EngineMachine(RuleBasedStateMachine):
         likely = [item for item in self.picture.items.values() if item["status"] in allowed]
         row = self.pick(data, likely or list(self.picture.items.values()), "item")
         item_id = row["id"]
-        done = self.command(lambda tx: retry_item(tx, item_id, "ann", force=force))
+        done = self.command(lambda tx: retry_item(tx, item_id, "desk", force=force))
         refused = row["status"] not in allowed or self.picture.jobs[row["job_id"]]["cancel_requested_at"] is not None
         assert done == (not refused)
         if done:
@@ -550,7 +550,7 @@ class EngineMachine(RuleBasedStateMachine):
         job_id = self.pick(data, likely, "item")["job_id"]
         own = [item for item in likely if item["job_id"] == job_id]
         some = {own[number % len(own)]["id"] for number in (0, *more)}
-        changed = self.store.write("skip", lambda tx: skip_items(tx, job_id, sorted(some), "ann", {}))
+        changed = self.store.write("skip", lambda tx: skip_items(tx, job_id, sorted(some), "desk", {}))
         job = self.picture.jobs[job_id]
         if job["cancel_requested_at"] is not None:
             assert (changed.ids, changed.refused) == ([], {"being_canceled": len(some)})
@@ -569,7 +569,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), priority=st.sampled_from(PRIORITIES))
     def reprioritise(self, data: st.DataObject, priority: int) -> None:
         job_id = self.pick(data, self.job_ids(), "job")
-        self.command(lambda tx: set_priority(tx, job_id, priority, "ann"))
+        self.command(lambda tx: set_priority(tx, job_id, priority, "desk"))
 
     def command(self, work: Any) -> bool:
         try:
@@ -627,11 +627,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     def push(self, process: Process) -> None:
         for job_id in self.job_ids("paused"):
-            self.store.write("command", lambda tx, job_id=job_id: resume_job(tx, job_id, {}, "ann"))
+            self.store.write("command", lambda tx, job_id=job_id: resume_job(tx, job_id, {}, "desk"))
         for name in HOLDS:
-            self.store.write("release", lambda tx, name=name: release(tx, name, "ann"))
+            self.store.write("release", lambda tx, name=name: release(tx, name, "desk"))
         for stage in [stage for stage in self.picture.stages.values() if stage["pause_reason"]]:
-            self.store.write("command", lambda tx, s=stage: resume_stage(tx, s["job_id"], s["key"], "bob"))
+            self.store.write("command", lambda tx, s=stage: resume_stage(tx, s["job_id"], s["key"], "shelf"))
         self.clock.advance(3600)
         wake_due(self.store)
         cancel_some(self.store)

@@ -267,7 +267,7 @@ class StreamingMachine(EngineMachine):
     def once_more(self, data: st.DataObject, kinds: list[str]) -> None:
         """An operator wants something again that was done; it ends in one way after the other."""
         row = self.pick(data, self.picked(*ITEM_SATISFIED), "item")
-        self.command(lambda tx: retry_item(tx, row["id"], "ann", force=True))
+        self.command(lambda tx: retry_item(tx, row["id"], "desk", force=True))
         process, name = self.living()[0], self.picture.stages[row["stage_id"]]["service"]
         for kind in kinds:
             admit(self.store)

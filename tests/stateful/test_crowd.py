@@ -144,17 +144,17 @@ def operator(store: Store) -> Callable[[random.Random], None]:
         job_id = rng.choice(list(picture.jobs))
         finished = [key for key, item in picture.items.items() if item["finished_at"] is not None]
         actions: list[Callable[[Any], Any]] = [
-            lambda tx: pause_job(tx, job_id, "film night", "ann"),
-            lambda tx: resume_job(tx, job_id, {}, "ann"),
-            lambda tx: resume_job(tx, job_id, {}, "ann"),
-            lambda tx: set_priority(tx, job_id, rng.choice((50, 100, 150)), "ann"),
+            lambda tx: pause_job(tx, job_id, "film night", "desk"),
+            lambda tx: resume_job(tx, job_id, {}, "desk"),
+            lambda tx: resume_job(tx, job_id, {}, "desk"),
+            lambda tx: set_priority(tx, job_id, rng.choice((50, 100, 150)), "desk"),
         ]
         if finished:
             item_id = rng.choice(finished)
-            actions += [lambda tx: retry_item(tx, item_id, "ann", force=True)] * 2
+            actions += [lambda tx: retry_item(tx, item_id, "desk", force=True)] * 2
         action = rng.choice(actions)
         if rng.random() < 0.01:
-            action = lambda tx: cancel_job(tx, job_id, "ann")  # noqa: E731
+            action = lambda tx: cancel_job(tx, job_id, "desk")  # noqa: E731
         with contextlib.suppress(CommandRefused):
             store.write("command", action)
 
@@ -223,7 +223,7 @@ def _finish(store: Store, worker: Worker) -> None:
         assert time.monotonic() < deadline, f"never finished: {open_jobs}, {list(picture.stages.values())}"
         for job in open_jobs:
             if job["status"] == "paused":
-                store.write("command", lambda tx, job_id=job["id"]: resume_job(tx, job_id, {}, "ann"))
+                store.write("command", lambda tx, job_id=job["id"]: resume_job(tx, job_id, {}, "desk"))
         for tidy in (wake_due, cancel_some, admit, sweep):
             tidy(store)
         worker.turn(rng)

@@ -27,7 +27,7 @@ class Story(EngineMachine):
 
     def again(self, name: str, *, force: bool = False) -> None:
         (item_id,) = [key for key, item in self.picture.items.items() if self.name(item) == name]
-        self.store.write("command", lambda tx: retry_item(tx, item_id, "ann", force=force))
+        self.store.write("command", lambda tx: retry_item(tx, item_id, "desk", force=force))
         self.all_is_well()
 
     def status(self, name: str) -> str:
