@@ -16,7 +16,7 @@ from dalsegno.clock import this_host
 from dalsegno.engine.planner import advance
 from dalsegno.engine.rescuer import rescue, rescue_all
 from dalsegno.engine.scheduler import sweep
-from dalsegno.store.schema import processes
+from dalsegno.store.schema import processes, workers
 from tests.helpers import (
     SWIFT,
     admit,
@@ -289,3 +289,15 @@ def test_a_canceled_job_whose_worker_died_ends_all_the_same(store: Store, lost: 
     assert status_of(store, job) == "canceled"
     assert statuses_of(store, job) == {"canceled": 3}
     assert_sound(store, job)
+
+
+def test_who_was_declared_dead_does_not_report_its_workers(store: Store) -> None:
+    engine = Engine(store, [work], SWIFT)  # not started: nobody beats
+    engine._heart.register({})
+    engine.pools["work"]._threads["work-1"] = threading.current_thread()
+    engine._roster.report()
+    assert len(every(store, sa.select(workers))) == 1
+    rescue(store, engine._heart.process_id)
+    engine.pools["work"]._threads["work-2"] = threading.current_thread()
+    engine._roster.report()
+    assert every(store, sa.select(workers)) == []

@@ -185,7 +185,10 @@ class Roster:
                 sa.update(workers).where(workers.c.process_id == process_id, workers.c.name == sa.bindparam("who")),
                 known,
             )
-        for row in rows:
-            if row["who"] not in self._written:
-                name = row.pop("who")
-                tx.insert_new(workers, {**row, "name": name, "process_id": process_id})
+        new = [row for row in rows if row["who"] not in self._written]
+        own = sa.select(processes.c.id).where(processes.c.id == process_id).with_for_update(read=True)
+        if new and tx.row(own) is None:
+            return  # it was declared dead: its heart will notice
+        for row in new:
+            name = row.pop("who")
+            tx.insert_new(workers, {**row, "name": name, "process_id": process_id})
