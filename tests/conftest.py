@@ -27,6 +27,7 @@ from dalsegno import Store, open_store
 from dalsegno.clock import ManualClock
 
 DATABASES = ("sqlite", "postgres")
+USUAL = gc.get_threshold()
 
 
 class Postgres:
@@ -175,6 +176,13 @@ def imported() -> None:
     """What is loaded by now stays: looking through it after every test would take a third of the suite's time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def usual_garbage() -> Iterator[None]:
+    """Commands that run in this process ask Python to look rarely; here, what is lost should show at once."""
+    yield
+    gc.set_threshold(*USUAL)
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from random import Random
 
 import httpx
 
+_CHANCE = Random()
 RETRIED = frozenset({429, 502, 503, 504})
 """Too many requests, and not now, also in the words of a proxy. Every call of a client may be made twice: a submit is
 the same request again."""
@@ -33,7 +34,7 @@ class Patience:
         told = retry_after(met) if isinstance(met, httpx.Response) else None
         seconds = min(self.cap, self.base * 2.0 ** (attempt - 1)) if told is None else told
         # Never before the time that was said, and not all at the same moment.
-        return None if seconds > self.longest else seconds * random.uniform(1.0, 1.25)
+        return None if seconds > self.longest else seconds * _CHANCE.uniform(1.0, 1.25)
 
 
 def _passes(met: httpx.Response | httpx.HTTPError) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from abc import ABC, abstractmethod
+from random import Random
 
 from dalsegno.errors import DalSegnoError
 from dalsegno.store.outage import OUTAGES
 
 logger = logging.getLogger("dalsegno.engine")
 
+_CHANCE = Random()
 LONGEST_WAIT = 5.0
 
 
@@ -90,4 +91,4 @@ class Looper(ABC):
         self.failures += 1
         self.error = f"{type(error).__name__}: {error}"[:300]
         longest: float = min(LONGEST_WAIT, 0.05 * 2 ** min(self.failures, 10))
-        return random.uniform(0.5, 1.0) * longest  # or all loops of all processes would come back at one moment
+        return _CHANCE.uniform(0.5, 1.0) * longest  # or all loops of all processes would come back at one moment

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import re
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from random import Random
 from urllib.parse import urlsplit
 
 from dalsegno.clock import Clock, SystemClock
@@ -15,6 +15,7 @@ from dalsegno.objects.line import Answer, Lines
 from dalsegno.objects.refusal import refusal, unreachable
 from dalsegno.objects.sign import UNSIGNED, Credentials, encode, query_string, sign
 
+_CHANCE = Random()
 ATTEMPTS = 4
 PAUSE_MAX = 5.0
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
@@ -89,7 +90,7 @@ def _pause(attempt: int, headers: Mapping[str, str]) -> float:
     asked = headers.get("retry-after", "")
     if asked.isdigit():
         return min(float(asked), PAUSE_MAX)
-    return random.uniform(0.1, 0.2) * float(2**attempt)
+    return _CHANCE.uniform(0.1, 0.2) * float(2**attempt)
 
 
 def _error(body: bytes) -> tuple[str, str]:

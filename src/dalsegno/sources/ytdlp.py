@@ -225,11 +225,13 @@ class _told:  # noqa: N801 - reads as a verb where it is used
         names = {base.__name__ for link in (error, inner, cause) for base in type(link).__mro__}
         status = getattr(cause, "status", None)
         message = _cleaned(str(error))
+        response = getattr(cause, "response", None)
+        if response is not None:
+            response.close()  # the error holds it, and itself: its connection would stay open
         if status in (404, 410):
             raise Gone(message) from None
         if isinstance(status, int):
-            headers = getattr(getattr(cause, "response", None), "headers", None)
-            raise ProviderError(status, headers=headers, message=message) from None
+            raise ProviderError(status, headers=getattr(response, "headers", None), message=message) from None
         if "TransportError" in names:
             raise ProviderError(503, message=message) from None
         if "UnsupportedError" in names:

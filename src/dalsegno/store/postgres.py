@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import select
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any, TypeVar
 
 import psycopg
@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("dalsegno.store")
 
+_CHANCE = Random()
 TRIES = 8
 POOL, OVERFLOW = 6, 14
 OWN_FAULT = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
@@ -75,7 +76,7 @@ class PostgresStore(Store):
             except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected, Raced) as error:
                 if attempt == TRIES:
                     raise DatabaseUnavailable(problem=str(error).strip()) from error
-                time.sleep(random.uniform(0, 0.01 * 2**attempt))
+                time.sleep(_CHANCE.uniform(0, 0.01 * 2**attempt))
             else:
                 break
         self._worked(name)
@@ -217,7 +218,7 @@ class PostgresStore(Store):
                     self.announce({"jobs", "commands", "closed", "work"})  # whatever was said while nobody listened
                     self._listen(conn, stop)
             except psycopg.Error:
-                stop.wait(random.uniform(0.5, 1.5))
+                stop.wait(_CHANCE.uniform(0.5, 1.5))
         if not stop.is_set():
             logger.info("DATABASE_URL leads to a pooler, where nobody hears NOTIFY: new work is found by looking for it"
                         " every %g s. LISTEN_DATABASE_URL is for the direct way.", self.poll_seconds)  # fmt: skip
