@@ -36,6 +36,9 @@ def names_of(tx: Tx, keys: Iterable[str]) -> dict[str, str]:
     return found
 
 
+_KEYS = sa.select(items.c.id, items.c.key).where(items.c.id.in_(sa.bindparam("ids", expanding=True)))
+
+
 def keys_of(tx: Tx, item_ids: Iterable[int]) -> dict[int, str]:
-    query = sa.select(items.c.id, items.c.key).where(items.c.id.in_(list(item_ids)))
-    return {row[0]: row[1] for row in tx.conn.execute(query)}
+    wanted = list(item_ids)
+    return {row[0]: row[1] for row in tx.conn.execute(_KEYS, {"ids": wanted})} if wanted else {}

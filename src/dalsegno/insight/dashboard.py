@@ -102,7 +102,9 @@ def read_dashboard(tx: Tx, job_id: int | None = None, parts: Collection[Part] = 
     processes = list_processes(tx)
     lists = _Lists(tx)
     around = not {"job", "pools", "counters"}.isdisjoint(parts)
-    shown = lists.first if job_id is None and (around or "jobs" in parts) else job_id
+    shown = job_id
+    if job_id is None and (around or "jobs" in parts):
+        shown = (None if "jobs" in parts else tx.conn.execute(_NEWEST).scalar()) or lists.first
     job = active_job(tx, shown, processes) if around and shown is not None else None
     services = [] if job is None else [stage.service for stage in job.detail.stages if stage.status in UNDER_WAY]
     active, waiting, finished = (lists.active, lists.waiting, lists.finished) if "jobs" in parts else ([], [], [])
@@ -120,6 +122,15 @@ def read_dashboard(tx: Tx, job_id: int | None = None, parts: Collection[Part] = 
         exceptions=_exceptions(tx) if "exceptions" in parts else [],
         processes=processes,
     )
+
+
+_NEWEST = (
+    sa.select(jobs.c.id)
+    .where(jobs.c.status.in_(JOB_ACTIVE), jobs.c.finished_at.is_(None))
+    .order_by(jobs.c.id.desc())
+    .limit(1)
+)
+"""Of those that run: what `_Lists.first` says then, without reading the lists."""
 
 
 class _Lists:
@@ -206,15 +217,16 @@ def _in_turn(lines: list[JobLine]) -> list[JobLine]:
 
 
 _SOME_QUEUED = sa.select(jobs.c.id).where(sa.text("jobs.status = 'queued'")).limit(CAP + 1).subquery()
-_QUEUED = sa.select(sa.func.count()).select_from(_SOME_QUEUED)
-_UNDER_WAY = sa.select(
-    sa.func.sum(stages.c.pending + stages.c.claimed), sa.func.sum(stages.c.running), sa.func.sum(stages.c.failed)
-).where(sa.text("status IN ('running', 'pause_requested')"))
+_COUNTERS = sa.select(
+    sa.select(sa.func.count()).select_from(_SOME_QUEUED).scalar_subquery(),
+    sa.func.sum(stages.c.pending + stages.c.claimed),
+    sa.func.sum(stages.c.running),
+    sa.func.sum(stages.c.failed),
+).where(sa.text("stages.status IN ('running', 'pause_requested')"))
 
 
 def _counters(tx: Tx, job: ActiveJob | None) -> Counters:
-    queued = tx.conn.execute(_QUEUED).scalar_one()
-    pending, running, failed = (int(number or 0) for number in tx.conn.execute(_UNDER_WAY).one())
+    queued, pending, running, failed = (int(number or 0) for number in tx.conn.execute(_COUNTERS).one())
     if job is not None:
         failed += sum(stage.failed for stage in job.detail.stages if stage.status not in UNDER_WAY)
     return Counters(min(queued, CAP), queued > CAP, pending, running, failed)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from dalsegno.model.records import JobRecord
-from dalsegno.model.states import JobStatus
+from dalsegno.model.records import JobRecord, StageRecord
+from dalsegno.model.states import STAGE_FINISHED, JobStatus
 from dalsegno.store.schema import UtcTime, holds, jobs, lanes, stages, workers, workflows
 from dalsegno.store.store import Tx
 
@@ -65,10 +65,11 @@ class HoldLine:
         return f"{self.reason} (by {self.by}){until}"
 
 
+_PAUSED = (JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED)
 _PAUSED_JOBS = (
     sa.select(jobs, jobs.c.id.label("job"))
     # Short indexes have these and those, however many jobs wait.
-    .where(jobs.c.pause_reason.is_not(None), jobs.c.status.in_([JobStatus.PAUSE_REQUESTED, JobStatus.PAUSED]))
+    .where(jobs.c.pause_reason.is_not(None), jobs.c.status.in_(_PAUSED))
     .order_by(jobs.c.id)
 )
 _PAUSED_STAGES = (
@@ -76,8 +77,6 @@ _PAUSED_STAGES = (
     .where(stages.c.pause_reason.is_not(None), stages.c.finished_at.is_(None))
     .order_by(stages.c.id)
 )
-_ITS_PAUSE = _PAUSED_JOBS.where(jobs.c.id == sa.bindparam("its"))
-_ITS_STAGES = _PAUSED_STAGES.where(stages.c.job_id == sa.bindparam("its"))
 
 
 def list_holds(tx: Tx) -> list[HoldLine]:
@@ -89,13 +88,15 @@ def hold_on_everything(tx: Tx) -> HoldLine | None:
     return next((line for line in _held(tx) if line.level == "everything"), None)
 
 
-def holds_of_job(tx: Tx, job: JobRecord, services: Collection[str]) -> list[HoldLine]:
-    """Those that the work of this job meets; `services` are those it still needs."""
-    met = {("everything", None), ("lane", job.lane), *(("service", name) for name in services)}
+def holds_of_job(tx: Tx, job: JobRecord, own: Sequence[StageRecord]) -> list[HoldLine]:
+    """Those that the work of this job meets; `own` are its stages."""
+    left = [stage for stage in own if stage.status not in STAGE_FINISHED]
+    met = {("everything", None), ("lane", job.lane), *(("service", stage.service) for stage in left)}
+    paused = job.pause_reason is not None and job.status in _PAUSED
     return [
         *(line for line in _held(tx) if (line.level, line.name) in met),
-        *_pauses(tx, "job", _ITS_PAUSE, its=job.id),
-        *_pauses(tx, "stage", _ITS_STAGES, its=job.id),
+        *([_pause("job", None, job.id, job)] if paused else ()),
+        *(_pause("stage", stage.key, job.id, stage) for stage in left if stage.pause_reason is not None),
     ]
 
 
@@ -111,30 +112,37 @@ def known_services(tx: Tx) -> set[str]:
 
 
 _NOW = sa.bindparam("now", type_=UtcTime)
-_HOLDS = sa.select(holds).where(sa.or_(holds.c.held_until.is_(None), holds.c.held_until > _NOW)).order_by(holds.c.name)
-_LANES = (
-    sa.select(lanes)
-    .where(lanes.c.held_at.is_not(None), sa.or_(lanes.c.held_until.is_(None), lanes.c.held_until > _NOW))
-    .order_by(lanes.c.name)
-)
+_WHY = ("held_reason", "held_by", "held_at", "held_until")
+_HELD = sa.union_all(
+    sa.select(sa.literal_column("0").label("place"), holds.c.name, *(holds.c[why] for why in _WHY))
+    .where(sa.or_(holds.c.held_until.is_(None), holds.c.held_until > _NOW)),
+    sa.select(sa.literal_column("1"), sa.literal_column("'lane:'") + lanes.c.name, *(lanes.c[why] for why in _WHY))
+    .where(lanes.c.held_at.is_not(None), sa.or_(lanes.c.held_until.is_(None), lanes.c.held_until > _NOW)),
+).order_by("place", "name")  # fmt: skip
 
 
 def _held(tx: Tx) -> list[HoldLine]:
     found = []
-    for query, prefix in ((_HOLDS, ""), (_LANES, "lane:")):
-        for row in tx.rows(query, {"now": tx.now}):
-            kind, _, name = f"{prefix}{row['name']}".partition(":")
-            level: Any = "everything" if kind == "all" else kind
-            why = (row["held_reason"], row["held_by"], row["held_at"], row["held_until"])
-            found.append(HoldLine(level, name or None, None, "held", *why))
+    for row in tx.rows(_HELD, {"now": tx.now}):
+        kind, _, name = row["name"].partition(":")
+        level: Any = "everything" if kind == "all" else kind
+        found.append(HoldLine(level, name or None, None, "held", *(row[why] for why in _WHY)))
     return found
 
 
-def _pauses(tx: Tx, level: Literal["job", "stage"], query: sa.Select[Any], **about: int) -> list[HoldLine]:
+def _pause(level: Literal["job", "stage"], name: str | None, job_id: int, paused: JobRecord | StageRecord) -> HoldLine:
+    assert paused.pause_reason is not None
+    return HoldLine(
+        level, name, job_id, paused.status,
+        paused.pause_reason, paused.paused_by or "", paused.paused_at, paused.pause_until,
+    )  # fmt: skip
+
+
+def _pauses(tx: Tx, level: Literal["job", "stage"], query: sa.Select[Any]) -> list[HoldLine]:
     return [
         HoldLine(
             level, row.get("key"), row["job"], row["status"],
             row["pause_reason"], row["paused_by"], row["paused_at"], row["pause_until"],
         )
-        for row in tx.rows(query, about)
+        for row in tx.rows(query)
     ]  # fmt: skip

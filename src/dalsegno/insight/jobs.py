@@ -16,7 +16,7 @@ from dalsegno.insight.holds import HoldLine, holds_of_job
 from dalsegno.insight.query import Query, Value, only
 from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
 from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
-from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, STAGE_FINISHED, JobStatus
+from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, JobStatus
 from dalsegno.store.schema import COUNTERS, bulk_jobs, jobs, lanes, stages, workflows
 from dalsegno.store.store import Tx
 
@@ -117,8 +117,11 @@ def _newest(status: tuple[str, ...], limit: int) -> sa.Select[Any]:
     return query
 
 
-_JOB = _NAMED.where(jobs.c.id == sa.bindparam("job"))
-_LANE = sa.select(lanes).where(lanes.c.name == sa.bindparam("lane"))
+_JOB = (
+    _NAMED.add_columns(*(column.label(f"_lane_{column.name}") for column in lanes.c))
+    .join(lanes, lanes.c.name == jobs.c.lane)
+    .where(jobs.c.id == sa.bindparam("job"))
+)
 _STAGES = sa.select(stages).where(stages.c.job_id == sa.bindparam("job")).order_by(stages.c.seq)
 
 
@@ -126,13 +129,11 @@ def job_detail(tx: Tx, job_id: int) -> JobDetail:
     row = tx.row(_JOB, {"job": job_id})
     if row is None:
         raise NotFound(what="job", id=job_id)
-    lane = tx.row(_LANE, {"lane": row["lane"]})
-    assert lane is not None
-    rows = tx.rows(_STAGES, {"job": job_id})
-    job, found = _job(row), [StageRecord.model_validate(dict(stage)) for stage in rows]
-    needed = {stage.service for stage in found if stage.status not in STAGE_FINISHED}
-    in_the_way = [] if job.status in JOB_FINISHED else holds_of_job(tx, job, needed)
-    return JobDetail(job, row["_workflow"], row["_version"], LaneRecord.model_validate(dict(lane)), found, in_the_way)
+    lane = LaneRecord.model_validate({column.name: row[f"_lane_{column.name}"] for column in lanes.c})
+    job = _job(row)
+    found = [StageRecord.model_validate(dict(stage)) for stage in tx.rows(_STAGES, {"job": job_id})]
+    in_the_way = [] if job.status in JOB_FINISHED else holds_of_job(tx, job, found)
+    return JobDetail(job, row["_workflow"], row["_version"], lane, found, in_the_way)
 
 
 def _job(row: sa.RowMapping) -> JobRecord:

@@ -1,4 +1,4 @@
-"""What has changed since the last look, in a few small questions: the live stream asks them four times a second.
+"""What has changed since the last look, in one small question: the live stream asks it a few times a second.
 
 Events are read in the order of the log (see `insight.events`) and only counted by type and job. What changes without
 an event (workers, permits, log lines, commands) is known by a fingerprint of rows that is cheap to make.
@@ -24,6 +24,7 @@ from dalsegno.store.schema import (
     logs,
     permits,
     processes,
+    to_text,
     workers,
     workflows,
 )
@@ -33,6 +34,10 @@ MOST = 5_000
 """Events that are looked through; of more it is only said that they are too many to tell one by one."""
 LAST = 100
 """Rows at the end of a log whose ids are its fingerprint: on PostgreSQL a smaller id may appear later."""
+
+
+NOWHERE = Cursor(2**62, 2**62)
+"""After everything."""
 
 
 class Happened(NamedTuple):
@@ -47,29 +52,30 @@ class Happened(NamedTuple):
     too_many: bool
 
 
-def look(store: Store, after: Cursor | None, seen: Cursor, item_ids: Collection[int] = ()) -> tuple[Happened, Marks]:
+def look(
+    store: Store, after: Cursor | None, seen: Cursor, item_ids: Collection[int] = (), *, slowly: bool = False
+) -> tuple[Happened, Marks]:
     """What happened between `after` and the end; and beyond it, what is there already and comes after `seen`.
 
-    Also the marks of what people wait for without an event: their commands and the log. No transaction is needed: what
-    is before the end stays as it is, and what is beyond it is looked at again.
+    Also the marks of what people wait for without an event, their commands and the log; `slowly`, of all that has none.
+    One statement, so all of it is of one moment.
     """
-    (row,) = store.glance(_NOW[store.shared], {})
+    low = NOWHERE if after is None else after
+    asked = {"low_tx": low.tx, "low_id": low.id, "seen_tx": seen.tx, "seen_id": seen.id,
+             "now": to_text(store.clock.now())}  # fmt: skip
+    (row,) = store.glance(_LOOK[store.shared, slowly], asked)
     end = _cursor(row["end_tx"], row["end_id"])
     head = _cursor(row["head_tx"], row["head_id"]) if store.shared and after is not None else end
-    kinds: set[tuple[str, int | None]] = set()
-    counted = 0
-    since = end if after is None else after
-    for low, high in ((since, end), (max(seen, end), head)):
-        if high > low:
-            for kind in store.glance(_KINDS[store.shared], _range(low, high, most=MOST + 1)):
-                kinds.add((kind["type"], kind["job_id"]))
-                counted += kind["count"]
+    kinds: list[tuple[str, int | None, int]] = [tuple(kind) for kind in row["kinds"] or ()]
     touched: list[int] = []
+    since = end if after is None else after
     if item_ids and max(end, head) > since:
-        asked = _range(since, max(end, head)) | {"items": list(item_ids)}
-        touched = store.read(lambda tx: list(tx.conn.execute(_TOUCHED[store.shared], asked).scalars()))
-    found = Happened(end, head, sorted(kinds, key=str), touched, counted > MOST)
-    return found, {"logs": (row["logs"],), "commands": (row["commands"], row["waiting"])}
+        about = _range(since, max(end, head)) | {"items": list(item_ids)}
+        touched = store.read(lambda tx: list(tx.conn.execute(_TOUCHED[store.shared], about).scalars()))
+    told = sorted({kind[:2] for kind in kinds}, key=str)
+    found = Happened(end, head, told, touched, sum(count for _, _, count in kinds) > MOST)
+    names = [*_QUICK_MARKS, *(_SLOW_MARKS if slowly else ())]
+    return found, {name: [row[f"{name}_{part}"] for part in range(_WIDTHS[name])] for name in names}
 
 
 def between(tx: Tx, after: Cursor, end: Cursor | None = None, limit: int = 500) -> list[EventRecord]:
@@ -115,30 +121,6 @@ def read_cursor(text: str) -> Cursor | None:
 Marks = dict[str, Sequence[Any]]
 
 
-def slow_marks(store: Store) -> Marks:
-    """Of small tables that change all the time; once a second is often enough for a person."""
-    (row,) = store.glance(_SLOW, {})
-    marks = list(row.values())
-    alive = store.glance(_PROCESSES[store.shared], {})
-    now = store.clock.now()
-    return {
-        "workers": [
-            (
-                each["id"],
-                each["heartbeat_at"],
-                each["newest"],
-                each["count"],
-                each["lease_until"] > each.get("now", now),
-            )
-            for each in alive
-        ],
-        "limits": marks[:4],
-        "breakers": marks[4:7],
-        "workflows": marks[7:9],
-        "config": marks[9:],
-    }
-
-
 def _sum(ids: sa.Select[tuple[Any]]) -> sa.ScalarSelect[Any]:
     some = ids.subquery()
     return sa.select(sa.func.sum(some.c.id)).scalar_subquery()
@@ -155,34 +137,34 @@ def _of(column: sa.Column[Any], function: Any = sa.func.max) -> sa.ScalarSelect[
     return sa.select(function(column)).scalar_subquery()
 
 
+def _count(table: sa.Table, *where: Any) -> sa.ScalarSelect[Any]:
+    return sa.select(sa.func.count()).select_from(table).where(*where).scalar_subquery()
+
+
 _WAITING = sa.select(commands.c.id).where(sa.text("commands.status = 'pending'")).order_by(commands.c.id).limit(LAST)
-_PERMITS = sa.select(sa.func.count()).where(sa.text("NOT permits.released")).select_from(permits).scalar_subquery()
-_SLOW = sa.select(
-    *(
-        mark.label(f"mark_{number}")
-        for number, mark in enumerate((
-            _of(limits.c.granted, sa.func.sum), _of(limits.c.updated_at), _of(limits.c.name, sa.func.count), _PERMITS,
-            _of(breakers.c.updated_at), _of(breakers.c.failures, sa.func.sum), _of(breakers.c.name, sa.func.count),
-            _of(workflows.c.id), _of(workflows.c.updated_at),
-            _of(config_revisions.c.id), _of(config_revisions.c.applied_at),
-        ))
-    )
-)  # fmt: skip
 
 
-def _processes(shared: bool) -> sa.Select[Any]:
-    own = workers.c.process_id == processes.c.id
-    query = sa.select(
-        processes.c.id,
-        processes.c.heartbeat_at,
-        processes.c.lease_until,
-        sa.select(sa.func.max(workers.c.updated_at)).where(own).scalar_subquery().label("newest"),
-        sa.select(sa.func.count()).select_from(workers).where(own).scalar_subquery().label("count"),
-    ).order_by(processes.c.id)
-    return query.add_columns(sa.func.clock_timestamp(type_=UtcTime).label("now")) if shared else query
+def _quick_marks(shared: bool) -> dict[str, list[sa.ScalarSelect[Any]]]:
+    return {"logs": [_ids(logs, shared)], "commands": [_ids(commands, shared), _sum(_WAITING)]}
 
 
-_PROCESSES = {shared: _processes(shared) for shared in (False, True)}
+def _slow_marks(shared: bool) -> dict[str, list[sa.ScalarSelect[Any]]]:
+    """Of small tables that change all the time; once a second is often enough for a person."""
+    now: Any = sa.func.clock_timestamp() if shared else sa.bindparam("now", type_=UtcTime)
+    sum_of = sa.func.sum
+    return {
+        "workers": [_of(processes.c.heartbeat_at), _count(processes), _count(processes, processes.c.lease_until > now),
+                    _of(workers.c.updated_at), _count(workers)],
+        "limits": [_of(limits.c.granted, sum_of), _of(limits.c.updated_at), _count(limits),
+                   _count(permits, sa.text("NOT permits.released"))],
+        "breakers": [_of(breakers.c.updated_at), _of(breakers.c.failures, sum_of), _count(breakers)],
+        "workflows": [_of(workflows.c.id), _of(workflows.c.updated_at)],
+        "config": [_of(config_revisions.c.id), _of(config_revisions.c.applied_at)],
+    }  # fmt: skip
+
+
+_QUICK_MARKS, _SLOW_MARKS = _quick_marks(False), _slow_marks(False)
+_WIDTHS = {name: len(parts) for name, parts in (_QUICK_MARKS | _SLOW_MARKS).items()}
 
 # --- the order of the log -------------------------------------------------------------------------
 
@@ -203,12 +185,8 @@ def _order(by_tx: bool) -> tuple[sa.Column[int], ...]:
 
 
 def _within(by_tx: bool) -> tuple[sa.ColumnElement[bool], ...]:
-    number = {name: sa.bindparam(name, type_=sa.BigInteger) for name in ("low_tx", "low_id", "high_tx", "high_id")}
-    if not by_tx:
-        return (events.c.id > number["low_id"], events.c.id <= number["high_id"])
-    place = sa.tuple_(events.c.tx, events.c.id)
-    low, high = sa.tuple_(number["low_tx"], number["low_id"]), sa.tuple_(number["high_tx"], number["high_id"])
-    return (place > low, place <= high)
+    own: Any = sa.tuple_(events.c.tx, events.c.id) if by_tx else events.c.id
+    return (own > _place(by_tx, "low"), own <= _place(by_tx, "high"))
 
 
 def _newest(by_tx: bool, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -216,10 +194,27 @@ def _newest(by_tx: bool, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(events.c.tx, events.c.id).where(*where).order_by(*newest_first).limit(1)
 
 
-def _some(by_tx: bool) -> sa.Select[Any]:
-    query = sa.select(events.c.type, events.c.job_id).where(*_within(by_tx)).order_by(*_order(by_tx))
-    some = query.limit(sa.bindparam("most", type_=sa.Integer)).subquery()
-    return sa.select(some.c.type, some.c.job_id, sa.func.count().label("count")).group_by(some.c.type, some.c.job_id)
+def _kinds(by_tx: bool) -> sa.ScalarSelect[Any]:
+    """Types and jobs of what comes after the low end and was not told, each with how often, as one list."""
+    low, seen = (_place(by_tx, name) for name in ("low", "seen"))
+    own = sa.tuple_(events.c.tx, events.c.id) if by_tx else events.c.id
+    new = (own > low, sa.or_(_is_safe(), own > seen)) if by_tx else (own > low,)
+    some = sa.select(events.c.type, events.c.job_id).where(*new).order_by(*_order(by_tx)).limit(MOST + 1).subquery()
+    each = sa.select(some.c.type, some.c.job_id, sa.func.count().label("count")).group_by(some.c.type, some.c.job_id)
+    kinds = each.subquery()
+    row, all_rows = (sa.func.json_build_array, sa.func.json_agg) if by_tx else (sa.func.json_array,
+                                                                                sa.func.json_group_array)  # fmt: skip
+    return sa.select(all_rows(row(kinds.c.type, kinds.c.job_id, kinds.c.count), type_=sa.JSON)).scalar_subquery()
+
+
+def _is_safe() -> sa.ColumnElement[bool]:
+    """Nothing can be put before it any more."""
+    return events.c.tx < sa.literal_column(SAFE_TX)
+
+
+def _place(by_tx: bool, name: str) -> Any:
+    tx, id = (sa.bindparam(f"{name}_{part}", type_=sa.BigInteger) for part in ("tx", "id"))
+    return sa.tuple_(tx, id) if by_tx else id
 
 
 def _all(by_tx: bool) -> sa.Select[Any]:
@@ -233,25 +228,24 @@ def _touched(by_tx: bool) -> sa.Select[Any]:
 
 
 _END = {False: _newest(False), True: _newest(True, events.c.tx < sa.bindparam("safe", type_=sa.BigInteger))}
-_KINDS = {by_tx: _some(by_tx) for by_tx in (False, True)}
 _EVENTS = {by_tx: _all(by_tx) for by_tx in (False, True)}
 _TOUCHED = {by_tx: _touched(by_tx) for by_tx in (False, True)}
 
 
-def _now(shared: bool) -> sa.Select[Any]:
-    """Where the log ends, and the quick marks, as one row."""
-    safe = events.c.tx < sa.literal_column(SAFE_TX)
-    ends = {"end": _newest(True, safe), "head": _newest(True)} if shared else {"end": _newest(False)}
+def _look(shared: bool, slowly: bool) -> sa.Select[Any]:
+    """Where the log ends, what is new in it, and the marks, as one row."""
+    ends = {"end": _newest(True, _is_safe()), "head": _newest(True)} if shared else {"end": _newest(False)}
     places = [
         newest.with_only_columns(events.c[part]).scalar_subquery().label(f"{name}_{part}")
         for name, newest in ends.items()
         for part in ("tx", "id")
     ]
-    marks = {"logs": _ids(logs, shared), "commands": _ids(commands, shared), "waiting": _sum(_WAITING)}
-    return sa.select(*places, *(mark.label(name) for name, mark in marks.items()))
+    marks = _quick_marks(shared) | (_slow_marks(shared) if slowly else {})
+    numbered = [part.label(f"{name}_{number}") for name, parts in marks.items() for number, part in enumerate(parts)]
+    return sa.select(*places, _kinds(shared).label("kinds"), *numbered)
 
 
-_NOW = {shared: _now(shared) for shared in (False, True)}
+_LOOK = {(shared, slowly): _look(shared, slowly) for shared in (False, True) for slowly in (False, True)}
 
 
 def _cursor(tx: int | None, id: int | None) -> Cursor:

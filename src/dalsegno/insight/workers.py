@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from dalsegno.model.records import NodeRecord, ProcessRecord, WorkerRecord
-from dalsegno.store.schema import nodes, processes, workers
+from dalsegno.store.schema import UtcTime, nodes, processes, workers
 from dalsegno.store.store import Tx
 
 
@@ -21,16 +21,22 @@ class ProcessLine:
 
 
 _WORKERS = sa.select(workers).order_by(workers.c.service, workers.c.id)
-_PROCESSES = sa.select(processes).order_by(processes.c.id)
+_NOW = sa.func.clock_timestamp(type_=UtcTime).label("_now")
+_PROCESSES = {False: sa.select(processes).order_by(processes.c.id),
+              True: sa.select(processes, _NOW).order_by(processes.c.id)}  # fmt: skip
+"""By whether the database has a clock of its own: leases run by that one."""
 
 
 def list_processes(tx: Tx) -> list[ProcessLine]:
-    now = tx.hot.database_now(tx)
     by_process: dict[int, list[WorkerRecord]] = {}
     for row in tx.rows(_WORKERS):
         by_process.setdefault(row["process_id"], []).append(WorkerRecord.model_validate(dict(row)))
-    found = [ProcessRecord.model_validate(dict(row)) for row in tx.rows(_PROCESSES)]
-    return [ProcessLine(process, process.lease_until > now, by_process.get(process.id, [])) for process in found]
+    lines = []
+    for row in tx.rows(_PROCESSES[tx.conn.dialect.name == "postgresql"]):
+        values = dict(row)
+        alive = values["lease_until"] > values.pop("_now", tx.now)
+        lines.append(ProcessLine(ProcessRecord.model_validate(values), alive, by_process.get(values["id"], [])))
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,10 @@ def create_app(
         Guard, origins=origins, door=app.state.door, read_only=read_only, secrets=secrets, page=page_of_error
     )
     answer_with_problems(app, secrets, page_of_error)
+    for pages in (*PAGES, docs.router, health.router, metrics.router, login.router):  # first: these stay open and ask
+        app.include_router(pages)
     for part in ROUTERS:
         app.include_router(part, prefix="/api")
-    for pages in (docs.router, health.router, metrics.router, login.router, *PAGES):
-        app.include_router(pages)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/healthz", tags=["health"])

@@ -1,4 +1,4 @@
-"""The live stream: one look at the database four times a second, told to everyone who listens.
+"""The live stream: one look at the database a few times a second, told to everyone who listens.
 
 Everything but the look itself happens on the server's event loop, so nothing here needs a lock. A subscriber keeps
 what it has not sent yet, once per topic; when even that becomes too much it forgets all of it and says `resync`.
@@ -28,7 +28,11 @@ from dalsegno.web.topics import changed_by, topics_of
 logger = logging.getLogger("dalsegno.web")
 
 TICK = 0.25
-"""Seconds between two looks; also how long changes of a topic are gathered."""
+"""Seconds between two looks while somebody acts or jobs change; also how long changes of a topic are gathered."""
+CALM = 0.5
+"""The same while items only flow: of those people are told every two seconds (see `pace`)."""
+LIVELY = 10.0
+"""Seconds after the last act or change of a job that are not calm."""
 SLOW = 1.0
 BEAT = 15.0
 STALE = 5.0
@@ -67,7 +71,7 @@ class Live:
         self._pace = Pace()
         self._looked_slowly = 0.0
         self._stale_since: float | None = None
-        self._last_look = time.monotonic()
+        self._last_look = self._last_act = time.monotonic()
         self._changes = 0
 
     # --- subscribers --------------------------------------------------------------------------
@@ -145,7 +149,7 @@ class Live:
             idle_since = None if self._subscribers else idle_since or began
             if idle_since is not None and began - idle_since > IDLE:
                 break
-            wait = TICK
+            wait = TICK if began - self._last_act < LIVELY else CALM
             try:
                 found = await self.reader.look(self._question())
             except DalSegnoError as error:
@@ -181,6 +185,8 @@ class Live:
         hard |= {f"item:{each}" for each in found.items}
         if look.after is not None:
             differing = self._differing(look.marks)
+            if hard or "commands" in differing:
+                self._last_act = now
             soft |= differing & {"logs"}
             hard |= differing - {"logs"}
         self._marks |= look.marks

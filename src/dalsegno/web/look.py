@@ -19,7 +19,6 @@ from dalsegno.insight.pulse import (
     known,
     look,
     position,
-    slow_marks,
 )
 from dalsegno.model.records import EventRecord
 from dalsegno.store.store import Store, Tx
@@ -77,11 +76,11 @@ class Reader:
 
     async def look(self, asked: Question) -> Look:
         def work() -> Look:
-            found, marks = look(self._store, asked.after, asked.seen, asked.items)
+            found, marks = look(self._store, asked.after, asked.seen, asked.items, slowly=asked.slowly)
             full = asked.full
             events = [] if full is None else self._store.read(lambda tx: between(tx, full, found.end, PAGE))
             if asked.slowly:
-                marks |= slow_marks(self._store) | {"file": state_of(self._env_file)}
+                marks["file"] = state_of(self._env_file)
                 if self._rounds is not None:
                     marks["health"] = self._rounds.mark()
             return Look(asked.after, found, asked.full, events, marks)

@@ -26,7 +26,7 @@ from dalsegno.web.console import (
 )
 
 PAGES = (
-    common.router, dashboard.router, playlists.router, songs.router, bulk.router, item.router,
+    dashboard.router, common.router, playlists.router, songs.router, bulk.router, item.router,
     jobs.router, job.router, job_acts.router, schedule_form.router, schedules.router, requests.router,
     exceptions.router, logs.router, audit.router, workflows.router, limits.router, system.router,
     config.router, revisions.router,
