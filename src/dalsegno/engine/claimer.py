@@ -21,7 +21,7 @@ from dalsegno.engine.meters import METERS
 from dalsegno.model.breaker import Breaker
 from dalsegno.model.outcome import Release
 from dalsegno.store.hot import Claimed
-from dalsegno.store.schema import items, jobs, leases, stages
+from dalsegno.store.schema import items, jobs, leases, processes, stages
 
 if TYPE_CHECKING:
     from dalsegno.engine.flow import Flow
@@ -174,6 +174,8 @@ class Claimer(Looper):
         still = held(tx)
         if still.everything or pool.service.name in still.services:
             return [], {}
+        if self._store.shared and tx.row(_REGISTERED, {"process": self._process_id()}) is None:
+            return [], {}  # declared dead: what it took now would be taken from it again; its heart will notice
         if pool.service.batch_setting is not None:
             pool.service.batch_size = setting(tx, pool.service.batch_setting)
         unentered = pool.unentered()  # before the gate is asked: who enters in between is counted there
@@ -278,6 +280,7 @@ class Claimer(Looper):
         self._uncertain = False
 
 
+_REGISTERED = sa.select(processes.c.id).where(processes.c.id == sa.bindparam("process"))
 _INFOS = (
     sa.select(stages, jobs.c.snapshot, jobs.c.overrides, jobs.c.options, jobs.c.scope)
     .join(jobs, jobs.c.id == stages.c.job_id)
