@@ -55,6 +55,16 @@ def test_a_schedule_is_made_read_changed_paused_and_removed(desk: Desk) -> None:
     assert acts == {"schedule_added", "schedule_changed", "schedule_paused", "schedule_resumed", "schedule_removed"}
 
 
+def test_a_template_may_be_called_one_as_where_jobs_are_started(desk: Desk) -> None:
+    said = {"name": "nightly", "template": "全链路", "cron": "@daily"}
+    new = desk.post("/api/schedules", said, 201)
+    assert new["workflow"] == "full"
+    place = f"/api/schedules/{new['id']}"
+    assert desk.http.patch(place, json={"template": "sync"}).json()["workflow"] == "sync"
+    both = desk.http.patch(place, json={"template": "sync", "workflow": "sync"})
+    assert 'no "template"' in problem(both, 422, "input_invalid")
+
+
 def test_a_run_that_is_asked_for_becomes_a_job(desk: Desk, songs: Songs) -> None:
     """An engine of the catalog starts templates; this one starts what is stored, so the template is run once before."""
     songs.gate.set()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi import Body as InBody
-from pydantic import BaseModel, Field, StrictInt
+from pydantic import BaseModel, Field, StrictInt, model_validator
 
 from dalsegno.catalog.orders import check_order
 from dalsegno.catalog.templates import TITLES
@@ -43,6 +43,7 @@ PRIORITY = Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)]
 MOST = Annotated[StrictInt, Field(ge=1, le=engine.MOST_CAUGHT_UP)]
 CatchUp = Literal["skip", "one", "all"]
 Overlap = Literal["skip", "queue", "allow"]
+WORKFLOW = "The id or title of a template, or the name of a workflow. `template` says the same."
 CRON = "Minute, hour, day of month, month, day of week; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`."
 ZONE = "Whose clock it goes by, as in `Europe/Berlin`."
 CATCH_UP = "Of runs that were missed: skip all, start one for them, or all, up to `catch_up_most`."
@@ -105,9 +106,18 @@ class Preview(BaseModel):
     upcoming: list[datetime]
 
 
-class NewSchedule(Body):
+class Ordering(Body):
+    @model_validator(mode="before")
+    @classmethod
+    def _as_jobs_have_it(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "template" in given and "workflow" not in given:
+            return {"workflow" if key == "template" else key: value for key, value in given.items()}
+        return given
+
+
+class NewSchedule(Ordering):
     name: Name = Field(examples=["nightly"])
-    workflow: Name = Field(description="The id or title of a template, or the name of a workflow.", examples=["full"])
+    workflow: Name = Field(description=WORKFLOW, examples=["full"])
     cron: Name = Field(description=CRON, examples=["30 2 * * *"])
     time_zone: Name = Field(default="UTC", description=ZONE, examples=["Europe/Berlin"])
     catch_up: CatchUp = Field(default="one", description=CATCH_UP)
@@ -122,11 +132,11 @@ class NewSchedule(Body):
     requested_by: Name | None = None
 
 
-class ScheduleChange(Body):
+class ScheduleChange(Ordering):
     """What is not given stays as it is. Another time counts from now."""
 
     name: Name | None = None
-    workflow: Name | None = None
+    workflow: Name | None = Field(default=None, description=WORKFLOW)
     cron: Name | None = Field(default=None, description=CRON, examples=["0 4 * * *"])
     time_zone: Name | None = Field(default=None, description=ZONE)
     catch_up: CatchUp | None = Field(default=None, description=CATCH_UP)
