@@ -21,6 +21,7 @@ from dalsegno.engine.forgetting import MonthChanged
 from dalsegno.errors import ArchiveDamaged, ArchiveRefused, NotFound
 from dalsegno.settings import Settings
 from tests.archive.conftest import Shelf
+from tests.s3 import seaweedfs
 
 
 def place(shelf: Shelf, kind: str = "events") -> Path:
@@ -52,6 +53,26 @@ def test_a_month_comes_back_byte_for_byte(shelf: Shelf) -> None:
     shelf.clock.advance(31 * 86_400.0)
     shelf.prune()
     assert not shelf.names() & before.keys()
+
+
+def test_a_month_comes_back_from_s3_byte_for_byte(shelf: Shelf, tmp_path: Path) -> None:
+    with seaweedfs(tmp_path / "weed") as server:
+        shelf.settings = Settings(
+            _env_file=None,
+            library_root=tmp_path / "library",
+            object_store=f"s3://{server.bucket}/music",
+            s3_endpoint=server.endpoint,
+            s3_access_key=server.access_key,
+            s3_secret_key=server.secret_key,
+        )
+        before = {shelf.old(kind).name: shelf.dump(shelf.old(kind).name) for kind in ("events", "logs")}
+        shelf.prune()
+        assert not shelf.names() & before.keys()
+        found = shelf.store.read(list_archives)
+        assert {each.store for each in found} == {f"s3://{server.bucket}/music"}
+        for each in found:
+            restore(shelf.store, shelf.settings, each.name)
+        assert {name: shelf.dump(name) for name in before} == before
 
 
 def find_archives_by_label(shelf: Shelf) -> list[str]:

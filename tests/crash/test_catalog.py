@@ -20,8 +20,9 @@ from tests.servers import caddy
 
 MIB = 1 << 20
 MakeCatalog = Callable[..., Catalog]
-NEVER = {"download.commit.before", "download.commit.after", "land.claimed", "land.reused"}
-"""Only met without an engine, without hard links, or by a file that somebody else put there."""
+NEVER = {"download.commit.before", "download.commit.after", "land.claimed", "land.reused", "upload.commit.before",
+         "upload.commit.after"}  # fmt: skip
+"""Only met without an engine, without hard links, by a file that somebody else put there, or by an upload in parts."""
 RECEIPTED = ("land.receipt", "land.moved", "land.durable", "land.removed", "settle.commit.before")
 """From here on a song is finished, though it is not written down."""
 
