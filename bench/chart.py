@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 760, 120, 86, 16, 30, 40
+WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 760, 120, 86, 30, 30, 40
 INK, SOFT, GRID, PAPER = "#1f2430", "#6b7280", "#d9dde3", "#ffffff"
 COLOURS = ("#0b6bcb", "#b3541e", "#2e7d32", "#7b3fa0")
 
@@ -53,7 +53,7 @@ def _panel(panel: Panel, top: float, end: float) -> list[str]:
         )
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
         if len(panel.lines) > 1:
-            place = WIDTH - RIGHT - 130 * (len(panel.lines) - number - 1)
+            place = WIDTH - RIGHT - 60 * (len(panel.lines) - number - 1)
             parts.append(f'<text x="{place}" y="{top - 6}" text-anchor="end" fill="{colour}">{escape(name)}</text>')
     return parts
 

@@ -6,8 +6,8 @@
 An engine in a process of its own works as fast as it can while another process submits. Every ten seconds this writes
 down the engine's memory, the size of the database and of its write-ahead log, the time of a claim (the engine's own
 measure), dead rows and the speed. What is done is forgotten after `--keep` minutes, as retention does it after months:
-so the database has to give up as much as it gets. Leaves `soak-DATABASE.json` and a chart, `soak-DATABASE.svg`, in the
-folder; prints a summary as JSON.
+so the database has to give up as much as it gets. For that a "month" of events on PostgreSQL is two minutes here.
+Leaves `soak-DATABASE.json` and a chart, `soak-DATABASE.svg`, in the folder; prints a summary as JSON.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,8 +32,12 @@ from tests.outages import own_postgres
 from bench.chart import Panel, draw
 from bench.storm import JOB, Crew, Feeder, Meter, audit_ran, await_drained, opened
 from bench.worker import LINE
+from dalsegno.store.months import KEYS, add_month, drop_month, month_of, months, next_month
+from dalsegno.store.store import Store, Tx
 
 EVERY = 10.0
+MONTH = timedelta(minutes=2)
+"""Events and logs go a table at a time."""
 MIB = 1 << 20
 ACTIVITY = """
 SELECT (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
@@ -45,6 +50,8 @@ SELECT (SELECT sum(n_dead_tup) FROM pg_stat_user_tables),
 def soak(kind: str, minutes: float, keep: float, rate: float | None, out: Path) -> dict[str, Any]:
     with database(kind) as (url, folder), opened(url) as store:
         feeder = Feeder(store, rate)
+        if store.shared:
+            _shorten_months(store, timedelta(minutes=minutes))
         if rate is None:
             feeder.give(2 * JOB)
         with Crew(url, folder, keep=keep) as crew, Meter(lambda: crew.journal.stat().st_size // LINE.size) as meter:
@@ -58,6 +65,29 @@ def soak(kind: str, minutes: float, keep: float, rate: float | None, out: Path) 
     (out / f"soak-{kind}.json").write_text(json.dumps({**summary, "series": samples}, indent=1) + "\n")
     (out / f"soak-{kind}.svg").write_text(draw(_title(kind, minutes), _panels(kind, samples)))
     return summary
+
+
+def _shorten_months(store: Store, lapse: timedelta) -> None:
+    """In place of the month that is not over when this is."""
+
+    def work(tx: Tx) -> None:
+        now = tx.now.replace(microsecond=0)
+        for table in KEYS:
+            for month in months(tx, table):
+                if month.until is not None and month.until <= next_month(next_month(month_of(now))):
+                    drop_month(tx, month)
+            first = month_of(now)
+            for number, until in enumerate(_ends(now, lapse)):
+                add_month(tx, table, first, until, f"{table}_part_{number:03}")
+                first = until
+
+    store.write("soak", work)
+
+
+def _ends(now: datetime, lapse: timedelta) -> Iterator[datetime]:
+    """Of the short months, and of what is left of the real ones."""
+    yield from (now + MONTH * number for number in range(1, lapse // MONTH + 4))
+    yield next_month(next_month(month_of(now)))
 
 
 def _watch(kind: str, url: str, crew: Crew, meter: Meter, folder: Path, seconds: float) -> list[dict[str, float]]:
@@ -88,7 +118,7 @@ def _claims(told: Path) -> tuple[int, float]:
     """How many there were so far, and what they took."""
     try:
         count, seconds = told.read_text().split()
-    except (OSError, ValueError):  # not yet, or just being written
+    except OSError:  # not yet
         return 0, 0.0
     return int(count), float(seconds)
 

@@ -48,7 +48,9 @@ def main() -> None:
     with Engine(store, [work], _options(options.keep)):
         print("ready", flush=True)
         while not over.wait(TELL):
-            claims.write_text(f"{sum(METERS.claims.buckets)} {METERS.claims.total}")
+            half = claims.with_suffix(".half")  # or a reader may come in the middle of a number
+            half.write_text(f"{sum(METERS.claims.buckets)} {METERS.claims.total}")
+            half.replace(claims)
     store.close()
 
 

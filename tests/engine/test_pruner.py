@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Lane, Store, service, submit
+from dalsegno.catalog.schema import song_candidates, songs
 from dalsegno.clock import ManualClock
 from dalsegno.engine import pruner as pruner_module
 from dalsegno.engine import pruning, scheduler
@@ -85,6 +86,19 @@ def done(
     return job
 
 
+def considered(store: Store, item_id: int) -> None:
+    """Something for the song that an item downloads."""
+
+    def work(tx: Tx) -> None:
+        song = {"platform": "x", "remote_id": str(item_id), "created_at": tx.now, "updated_at": tx.now}
+        (song_id,) = tx.conn.execute(sa.insert(songs).values(song)).inserted_primary_key or ()
+        candidate = {"song_id": song_id, "item_id": item_id, "attempt": 0, "position": 0, "platform": "x",
+                     "verdict": "chosen", "at": tx.now}  # fmt: skip
+        tx.conn.execute(sa.insert(song_candidates).values(candidate))
+
+    store.write("test", work)
+
+
 def there(store: Store) -> list[int]:
     return [row["id"] for row in every(store, sa.select(jobs.c.id).order_by(jobs.c.id))]
 
@@ -95,8 +109,11 @@ def test_a_finished_job_goes_with_all_that_is_its_own_and_nothing_else(still: St
     made = {"job_id": old, "stage_id": item["stage_id"], "item_id": item["id"], "kind": "output", "key": "a.flac",
             "size_bytes": 1, "checksum": "x", "created_at": clock.now()}  # fmt: skip
     still.write("test", lambda tx: tx.conn.execute(sa.insert(artifacts), made))
+    considered(still, item["id"])
     clock.advance(89 * DAY)
     newer = done(still)
+    kept = items_of(still, newer)[0]["id"]
+    considered(still, kept)
     assert not prune(still)["jobs"]
     clock.advance(2 * DAY)
     taken = prune(still)
@@ -105,6 +122,7 @@ def test_a_finished_job_goes_with_all_that_is_its_own_and_nothing_else(still: St
     for table in (stages, items):
         assert {row["job_id"] for row in every(still, sa.select(table))} == {newer}
     assert every(still, sa.select(artifacts)) == []
+    assert [row["item_id"] for row in every(still, sa.select(song_candidates))] == [kept]
     assert_sound(still, newer)
     told = events_of(still, type="pruned")[-1]
     assert (told["data"]["jobs"], told["data"]["items"], told["source"]) == (1, 2, "retention")
@@ -198,6 +216,7 @@ def test_a_large_job_goes_in_steps_and_cannot_be_retried_meanwhile(
     monkeypatch.setattr(pruning, "MOST", 10)
     large = done(still, 35)
     item = items_of(still, large)[-1]["id"]
+    considered(still, item)
     clock.advance(91 * DAY)
     newest = done(still)
     pace = Pace()
@@ -212,6 +231,7 @@ def test_a_large_job_goes_in_steps_and_cannot_be_retried_meanwhile(
     assert prune(still, pace=pace)["items"] == 25
     assert there(still) == [newest]
     assert every(still, sa.select(prunings)) == []
+    assert every(still, sa.select(song_candidates)) == []
     with pytest.raises(NotFound):
         command(still, "force_retry_item", item_id=item)
 

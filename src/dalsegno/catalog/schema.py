@@ -1,4 +1,5 @@
-"""The catalog's tables, beside the engine's. Nothing here is ever deleted: what is gone upstream gets a time."""
+"""The catalog's tables, beside the engine's. What is gone upstream gets a time; nothing is deleted but what was
+considered for an item, when that item goes."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from dalsegno.store.schema import Id, Json, UtcTime, metadata
+from dalsegno.store.schema import GOES_WITH_ITEM, Id, Json, UtcTime, metadata
 
 
 def _id() -> sa.Column[int]:
@@ -221,4 +222,5 @@ song_candidates = sa.Table(
     sa.CheckConstraint("verdict = 'chosen' OR verdict = 'rejected'", name="verdict_known"),
     sa.Index("ix_song_candidates_item_id", "item_id", "id"),
     sa.Index("ix_song_candidates_song_id", "song_id", "id"),
+    info=GOES_WITH_ITEM,
 )

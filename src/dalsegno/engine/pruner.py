@@ -1,4 +1,7 @@
-"""The pruner: a loop that goes its round every minute, one small step at a time, with a breath between them."""
+"""The pruner: a loop that goes its round every minute, one small step at a time, with a breath between them.
+
+A round that is not over when the next one is due has fallen behind: it breathes less, and the next one follows at once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ FIRST_AFTER = 30.0
 """Seconds after the start: whoever starts has something else to do first."""
 EVERY = 60.0
 BREATH, LONGEST_BREATH = 0.02, 0.1
-"""Seconds between two steps: as long as the step took, within these."""
+"""Seconds between two steps: as long as the step took, within these; who is behind takes the shortest."""
 LAST = "retention.last"
 """The key in system_settings that tells of the last round."""
 TOLD = ("jobs", "items", "artifacts", "events", "logs", "months")
@@ -65,16 +68,18 @@ class Pruner(Looper):
         if self._round is None:
             if time.monotonic() < self._due:
                 return None
+            self._due = time.monotonic() + EVERY
             self._round = one_round(self._store, self._policies, self._pace, self._keep)
         try:
             next(self._round)
         except (StopIteration, Elsewhere):
-            self._round, self._due = None, time.monotonic() + EVERY
+            self._round = None
             return None
         except BaseException:
-            self._round, self._due = None, time.monotonic() + EVERY
+            self._round = None
             raise
-        return min(max(BREATH, self._pace.seconds), LONGEST_BREATH)
+        behind = time.monotonic() > self._due
+        return BREATH if behind else min(max(BREATH, self._pace.seconds), LONGEST_BREATH)
 
 
 def one_round(

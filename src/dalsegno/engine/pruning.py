@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine.marks import Mark, mark_of, set_mark
 from dalsegno.model.retention import Rule, cutoff
-from dalsegno.store.schema import artifacts, items, jobs, prunings, stages
+from dalsegno.store.schema import GOES_WITH_ITEM, artifacts, items, jobs, metadata, prunings, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -235,7 +235,7 @@ def _remove(tx: Tx, job_ids: Sequence[int], stage_ids: Sequence[int], taken: Tak
     """Small jobs, whole."""
     if not job_ids:
         return
-    taken["items"] += tx.conn.execute(sa.delete(items).where(items.c.stage_id.in_(stage_ids))).rowcount
+    taken["items"] += _items(tx, items.c.stage_id.in_(stage_ids))
     taken["artifacts"] += tx.conn.execute(sa.delete(artifacts).where(artifacts.c.job_id.in_(job_ids))).rowcount
     tx.conn.execute(sa.delete(stages).where(stages.c.job_id.in_(job_ids)))
     taken["jobs"] += tx.conn.execute(sa.delete(jobs).where(jobs.c.id.in_(job_ids))).rowcount
@@ -246,7 +246,7 @@ def _empty(tx: Tx, job_id: int, stage_ids: Iterable[int], rows: int, taken: Take
     """Take a job's items and artifacts, at most so many; whether none is left."""
     for stage_id in stage_ids:
         some = sa.select(items.c.id).where(items.c.stage_id == stage_id).order_by(items.c.seq).limit(rows)
-        gone = tx.conn.execute(sa.delete(items).where(items.c.id.in_(some))).rowcount
+        gone = _items(tx, items.c.id.in_(some))
         taken["items"] += gone
         rows -= gone
         if rows <= 0:
@@ -255,6 +255,14 @@ def _empty(tx: Tx, job_id: int, stage_ids: Iterable[int], rows: int, taken: Take
     gone = tx.conn.execute(sa.delete(artifacts).where(artifacts.c.id.in_(some))).rowcount
     taken["artifacts"] += gone
     return gone < rows
+
+
+def _items(tx: Tx, chosen: sa.ColumnElement[bool]) -> int:
+    """These, and what other rooms keep about them."""
+    for table in metadata.tables.values():
+        if table.info == GOES_WITH_ITEM:
+            tx.conn.execute(sa.delete(table).where(table.c.item_id.in_(sa.select(items.c.id).where(chosen))))
+    return tx.conn.execute(sa.delete(items).where(chosen)).rowcount
 
 
 def _newest(tx: Tx) -> set[int]:

@@ -64,6 +64,9 @@ metadata = sa.MetaData(
     }
 )
 
+GOES_WITH_ITEM = {"goes_with": "item"}
+"""`info` of a table of any room whose rows are about one item (`item_id`): retention takes them with it."""
+
 
 def _id() -> sa.Column[int]:
     return sa.Column("id", Id, primary_key=True, autoincrement=True)
@@ -412,7 +415,9 @@ items = sa.Table(
         sqlite_where=sa.text("error_code IS NOT NULL"),
         postgresql_where=sa.text("error_code IS NOT NULL"),
     ),
-    postgresql_with={"fillfactor": "50"},
+    # Room for all three versions of a row, pending, claimed and done: where a held transaction keeps them, the third
+    # would have to go to another page, and into every index.
+    postgresql_with={"fillfactor": "30"},
 )
 
 leases = sa.Table(
