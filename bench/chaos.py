@@ -210,9 +210,10 @@ def main() -> None:
     for through in options.through:
         for name in options.scenario:
             results.append(run(name, through, options.seconds, options.engines))
-            print(json.dumps(results[-1]) if options.json else table(results[-1:]), flush=True)
-    if not options.json:
-        Console().print(table(results))
+            if options.json:
+                print(json.dumps(results[-1]), flush=True)
+            else:
+                Console().print(table(results[-1:]))
     if any(one["problems"] for one in results):
         raise SystemExit(1)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Engine, Fail, Item, Store, service
+from dalsegno import Engine, Fail, Item, Store, service, submit
 from dalsegno.engine import bulk, scheduler
 from dalsegno.engine.bulk import apply_bulk, stop_bulk
 from dalsegno.errors import CommandRefused, DatabaseUnavailable, InputInvalid, NotFound, QueryInvalid
@@ -299,6 +299,23 @@ def test_a_priority_is_the_jobs_that_own_the_items(store: Store, monkeypatch: py
     progress = row_of(store, named)["progress"]
     assert (progress["seen"], progress["done"], progress["refused"]) == (1, 1, {}), "it was kept to job 2"
     assert_sound(store, 1, 2, 3, 4)
+
+
+def test_a_job_that_has_no_items_yet_gets_a_priority_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that waits for its lane, when a priority matters most."""
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    waiting = [submit(store, one_step()).job_id for _ in range(5)]
+    planned = submitted(store).job_id
+    for text, found in {"job:>2": 4, "service:work -job:3": 5, "": 6, "state:pending": 1, "service:other": 0}.items():
+        seen = store.read(lambda tx, text=text: preview(tx, "bulk_priority", parse(text, ITEMS), priority=7))
+        assert (seen.eligible, seen.more) == (found, False), text
+    number = ask(store, "bulk_priority", payload={"query": "job:>2", "priority": 7})
+    finish(store)
+    progress = row_of(store, number)["progress"]
+    assert (progress["seen"], progress["done"], progress["refused"]) == (4, 4, {})
+    rows = every(store, sa.select(jobs.c.id, jobs.c.priority).order_by(jobs.c.id))
+    assert [row["priority"] for row in rows] == [100, 100, 7, 7, 7, 7]
+    assert_sound(store, *waiting, planned)
 
 
 @pytest.mark.parametrize("priority", [None, "7", True, 10**7])

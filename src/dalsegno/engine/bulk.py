@@ -52,6 +52,7 @@ AWAY = ("database_", "schema_", "engine_")
 
 class Found(NamedTuple):
     ids: list[int]
+    """Of items; of jobs where those were asked for."""
     cursor: str | None
     """Where to go on; None: that was all."""
 
@@ -62,7 +63,8 @@ class Finder(Protocol):
     ) -> Found:
         """The next items that a query finds, as of a moment, after a cursor, at most so many.
 
-        `jobs`: only of jobs that are not over, and of a stage any one will do.
+        `jobs`: the jobs of such items that are not over; where a query asks nothing that only an item knows, also
+        those that have no items yet. The same one may come again.
         """
         ...
 
@@ -130,16 +132,17 @@ def _step(store: Store, find: Finder | None, command_id: int) -> bool:
         if store.shared:
             return False  # another engine knows how
         raise InputInvalid(problem="This engine cannot find items by a query.")
-    progress = command["progress"] or {}
+    progress, whole = command["progress"] or {}, command["type"] == PRIORITY
     if command["stop_requested_at"] is not None:
         found = Found([], None)
     elif "items" in payload:
         begun = int(progress.get("cursor") or 0)
         some = sorted(set(payload["items"]), reverse=True)[begun : begun + BATCH]
-        found = Found(some, str(begun + BATCH) if len(some) == BATCH else None)
+        whose = store.read(lambda tx: owners(tx, some)) if whole else some
+        found = Found(whose, str(begun + BATCH) if len(some) == BATCH else None)
     else:
         assert find is not None
-        at, whole = progress.get("cursor"), command["type"] == PRIORITY
+        at = progress.get("cursor")
         found = store.read(lambda tx: find(tx, payload["query"], command["created_at"], at, BATCH, jobs=whole))
     return store.write("bulk", lambda tx: _apply(tx, command_id, progress, found))
 
@@ -235,13 +238,16 @@ def _changed(tx: Tx, kind: str, job_id: int, ids: list[int], by: str, note: dict
             return retry_items(tx, job_id, ids, by, force=kind == "bulk_force_retry", note=note)
 
 
+def owners(tx: Tx, ids: Sequence[int]) -> list[int]:
+    """The jobs of items."""
+    return sorted(tx.conn.execute(sa.select(items.c.job_id).where(items.c.id.in_(ids)).distinct()).scalars())
+
+
 def _move(tx: Tx, command: sa.RowMapping, ids: Sequence[int], by: str) -> Bit:
-    """The jobs of these items, each once. One that has the priority already is passed by, however often it is met."""
-    there = sa.select(bulk_jobs.c.job_id).where(bulk_jobs.c.command_id == command["id"])
-    owned = sa.select(items.c.job_id).where(items.c.id.in_(ids), items.c.job_id.not_in(there)).distinct()
-    found = sorted(tx.conn.execute(owned).scalars()) if ids else []
-    if command["job_id"] is not None:
-        found = [each for each in found if each == command["job_id"]]
+    """Jobs, each once. One that has the priority already is passed by, however often it is met."""
+    there = sa.select(bulk_jobs.c.job_id).where(bulk_jobs.c.command_id == command["id"], bulk_jobs.c.job_id.in_(ids))
+    met = set(tx.conn.execute(there).scalars())
+    found = [each for each in sorted(ids) if each not in met and command["job_id"] in (None, each)]
     note = {"bulk": command["id"]}
     done = prioritise(tx, found, command["payload"]["priority"], by, note) if found else Changed([], Counter())
     if done.ids:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from dalsegno.engine.bulk import ACTIONS, PRIORITY, Found
-from dalsegno.insight.finding import ITEMS, Selection, select_items, walk_items
+from dalsegno.engine.bulk import ACTIONS, PRIORITY, Found, owners
+from dalsegno.insight.finding import ITEMS, OF_STAGES, Selection, select_items, walk_items
 from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.query import Query, parse
 from dalsegno.insight.tally import tally_items
@@ -22,7 +22,7 @@ from dalsegno.store.store import Tx
 Action = Literal["bulk_retry", "bulk_force_retry", "bulk_cancel", "bulk_skip", "bulk_priority"]
 NAMES = 10
 BATCH = 500
-"""Items from which jobs are found at once."""
+"""Looked at at once."""
 
 _CANCELING = sa.select(jobs.c.id).where(jobs.c.finished_at.is_(None), jobs.c.cancel_requested_at.is_not(None))
 _UNFINISHED = sa.select(jobs.c.id).where(jobs.c.finished_at.is_(None))
@@ -78,8 +78,8 @@ def preview(
 def preview_of(tx: Tx, action: Action, ids: Sequence[int], *, priority: int | None = None) -> Preview:
     """The same for items that were named one by one."""
     if action == PRIORITY:
-        owned = sa.select(items.c.job_id).where(items.c.id.in_(ids), items.c.job_id.in_(_UNFINISHED)).distinct()
-        return _of_jobs(tx, iter([(list(tx.conn.execute(owned).scalars()), False)]), "", priority, SECONDS)
+        mine = sa.select(jobs.c.id).where(jobs.c.id.in_(owners(tx, ids)), jobs.c.finished_at.is_(None))
+        return _of_jobs(tx, iter([(list(tx.conn.execute(mine).scalars()), False)]), "", priority, SECONDS)
     rows = tx.rows(sa.select(items.c.key, _WHY).where(items.c.id.in_(ids)).order_by(items.c.id.desc()))
     counts = Counter(str(row["why"]) for row in rows)
     eligible = [row["key"] for row in rows if row["why"] in ACTIONS[action]]
@@ -100,17 +100,19 @@ def matching(
     seconds: float = TEXT_SECONDS,
 ) -> Found:
     """What a command about many items goes on with: an engine's `Finder`."""
-    chosen = select_items(tx, parse(text, among), among=among, now=as_of)
+    query = parse(text, among)
+    chosen = select_items(tx, query, among=among, now=as_of)
+    if jobs and all(term.key in OF_STAGES for term in query.terms):
+        return _by_stages(tx, chosen, cursor, limit)
     if jobs:
         chosen = replace(chosen, of_stages=[*chosen.of_stages, stages.c.job_id.in_(_UNFINISHED)])
     columns = sa.select(items.c.id, items.c.stage_id, items.c.seq)
     after, budget = place_of(cursor, 2), begin(tx, seconds)
     found = walk_items(tx, chosen, columns, after=after, limit=limit, budget=budget)
-    place = found.place
-    if jobs and len(found.rows) == limit:
+    place, ids = found.place, [row["id"] for row in found.rows]
+    if jobs and len(ids) == limit:
         place = (found.rows[-1]["stage_id"], 0)  # behind the stage: all its items are of one job
-    onward = cursor_of(place) if found.more and place else None
-    return Found([row["id"] for row in found.rows], onward)
+    return Found(owners(tx, ids) if jobs else ids, cursor_of(place) if found.more and place else None)
 
 
 # --- items ----------------------------------------------------------------------------------------
@@ -140,14 +142,24 @@ def _names(tx: Tx, query: Query, action: Action, among: Grammar) -> list[str]:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
+def _by_stages(tx: Tx, chosen: Selection, cursor: str | None, limit: int) -> Found:
+    """Jobs that are not over, with or without items. The newest first."""
+    of_it = sa.select(stages.c.id).where(stages.c.job_id == jobs.c.id, *chosen.of_stages)
+    found = sa.select(jobs.c.id).where(jobs.c.finished_at.is_(None), of_it.exists())
+    after = place_of(cursor, 1)
+    if after is not None:
+        found = found.where(jobs.c.id < after[0])
+    ids = list(tx.conn.execute(found.order_by(jobs.c.id.desc()).limit(limit)).scalars())
+    return Found(ids, cursor_of((ids[-1],)) if len(ids) == limit else None)
+
+
 def _jobs_found(tx: Tx, query: Query, among: Grammar, seconds: float) -> Iterator[tuple[list[int], bool]]:
     """The jobs of what a query finds, a few at a time, and whether there are more; the same one may come again."""
     cursor, more = None, True
     while more:
         found = matching(tx, str(query), tx.now, cursor, BATCH, jobs=True, among=among, seconds=seconds)
-        owned = sa.select(items.c.job_id).where(items.c.id.in_(found.ids)).distinct()
         cursor, more = found.cursor, found.cursor is not None
-        yield sorted(tx.conn.execute(owned).scalars(), reverse=True) if found.ids else [], more
+        yield found.ids, more
 
 
 def _of_jobs(

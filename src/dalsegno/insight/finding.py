@@ -84,7 +84,7 @@ ITEMS = grammar(
     Key("bulk", "The number of a command about many items that changed it.", _changed_by, kind="id"),
     Key("age", "Since it last ended or began, or its job was submitted.", age(_SINCE), kind="age"),
 )
-_OF_STAGES = ("job", "stage", "service")
+OF_STAGES = ("job", "stage", "service")
 WAITING = ITEM_LEASED | {ItemStatus.PENDING}
 
 
@@ -116,7 +116,7 @@ def select_items(tx: Tx, query: Query, *, among: Grammar = ITEMS, now: datetime 
     group = None if group is None or "*" in group else group
     wrong = group is not None or any(not term.negated for key in ("error", "group") for term in query.of(key))
     wrong = wrong or TROUBLE.issuperset(states)
-    of_stages = [among.condition(term, now) for key in _OF_STAGES for term in query.of(key)]
+    of_stages = [among.condition(term, now) for key in OF_STAGES for term in query.of(key)]
     asked = [among.keys[term.key] for term in query.terms if term.key and not term.negated]
     of_stages += [stages.c.service.in_(key.services) for key in asked if key.services]
     bulk, rest = bulk_of(query)
@@ -124,7 +124,7 @@ def select_items(tx: Tx, query: Query, *, among: Grammar = ITEMS, now: datetime 
     return Selection(
         of_stages,
         [items.c.error_code.is_not(None)] if wrong else [],
-        among.where(rest, now, but=_OF_STAGES),
+        among.where(rest, now, but=OF_STAGES),
         states,
         group,
         _names(tx, query, among),
