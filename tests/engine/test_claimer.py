@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import sqlalchemy as sa
 
 from dalsegno import Engine, Item, Store, service
 from dalsegno.engine.claimer import Claimer
+from dalsegno.engine.rescuer import rescue
 from dalsegno.store.schema import leases
-from tests.helpers import SWIFT, every, submitted
+from tests.helpers import SWIFT, every, register, submitted
 
 
 @service("work")
@@ -60,6 +62,22 @@ def test_work_that_nobody_told_of_is_found(store: Store) -> None:
     claimer.tick()
     submitted(store, items=1)
     claimer._dry.clear()
+    claimer.tick()
+    assert len(every(store, sa.select(leases))) == 1
+
+
+def test_a_process_that_was_declared_dead_claims_nothing(stores: Callable[..., Store], postgres_url: str) -> None:
+    """It would lose what it took, again and again, until that was interrupted too often."""
+    store = stores(postgres_url)
+    claimer = _claimer(store)
+    rescue(store, claimer._process_id())
+    submitted(store, items=1)
+    claimer.told("work")
+    claimer.tick()
+    assert every(store, sa.select(leases)) == []
+    another = register(store)  # as its heart does when it notices
+    claimer._process_id = lambda: another
+    claimer.told("work")
     claimer.tick()
     assert len(every(store, sa.select(leases))) == 1
 
