@@ -7,11 +7,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from dalsegno.store.schema import GOES_WITH_ITEM, Id, Json, UtcTime, metadata
-
-
-def _id() -> sa.Column[int]:
-    return sa.Column("id", Id, primary_key=True, autoincrement=True)
+from dalsegno.store.schema import GOES_WITH_ITEM, Id, Json, UtcTime, identity, metadata
 
 
 def _to(table: str, name: str, *, null: bool = False, primary: bool = False) -> sa.Column[int]:
@@ -34,7 +30,7 @@ def _seen() -> tuple[sa.Column[datetime], sa.Column[datetime], sa.Column[datetim
 playlist_pools = sa.Table(
     "playlist_pools",
     metadata,
-    _id(),
+    identity(),
     sa.Column("platform", sa.Text, nullable=False),
     sa.Column("remote_id", sa.Text, nullable=False),
     _text("kind"),
@@ -49,7 +45,7 @@ playlist_pools = sa.Table(
 playlists = sa.Table(
     "playlists",
     metadata,
-    _id(),
+    identity(),
     sa.Column("platform", sa.Text, nullable=False),
     sa.Column("remote_id", sa.Text, nullable=False),
     _text("kind"),
@@ -83,7 +79,7 @@ pool_playlists = sa.Table(
 file_assets = sa.Table(
     "file_assets",
     metadata,
-    _id(),
+    identity(),
     sa.Column("sha256", sa.Text, nullable=False, unique=True),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     _text("format"),
@@ -104,7 +100,7 @@ file_assets = sa.Table(
 songs = sa.Table(
     "songs",
     metadata,
-    _id(),
+    identity(),
     sa.Column("platform", sa.Text, nullable=False),
     sa.Column("remote_id", sa.Text, nullable=False),
     _text("title"),
@@ -131,7 +127,7 @@ songs = sa.Table(
 artists = sa.Table(
     "artists",
     metadata,
-    _id(),
+    identity(),
     sa.Column("platform", sa.Text, nullable=False),
     sa.Column("name", sa.Text, nullable=False),
     sa.UniqueConstraint("platform", "name"),
@@ -160,7 +156,7 @@ playlist_songs = sa.Table(
 object_storage_backends = sa.Table(
     "object_storage_backends",
     metadata,
-    _id(),
+    identity(),
     # `library`: a LIBRARY_ROOT that files were downloaded to. `file`, `s3`: where they are uploaded.
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("url", sa.Text, nullable=False, unique=True),
@@ -173,7 +169,7 @@ object_storage_backends = sa.Table(
 file_locations = sa.Table(
     "file_locations",
     metadata,
-    _id(),
+    identity(),
     _to("file_assets", "asset_id"),
     _to("object_storage_backends", "backend_id"),
     sa.Column("path", sa.Text, nullable=False),
@@ -204,7 +200,7 @@ song_candidates = sa.Table(
     "song_candidates",
     metadata,
     # What was considered for a song in one attempt, best first, and why each was taken or not.
-    _id(),
+    identity(),
     _to("songs", "song_id"),
     sa.Column("item_id", Id, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),

@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from dalsegno.store.schema import Id, Json, UtcTime, metadata
-
-
-def _id() -> sa.Column[int]:
-    return sa.Column("id", Id, primary_key=True, autoincrement=True)
+from dalsegno.store.schema import Id, Json, UtcTime, counter, identity, metadata
 
 
 def _to(table: str, name: str, *, primary: bool = False) -> sa.Column[int]:
@@ -24,10 +20,6 @@ def _to(table: str, name: str, *, primary: bool = False) -> sa.Column[int]:
 
 def _text(name: str) -> sa.Column[str]:
     return sa.Column(name, sa.Text, nullable=False, server_default="")
-
-
-def _count(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.Integer, nullable=False, server_default="0")
 
 
 STATES = ("PENDING", "RUNNING", "DONE", "FAILED")
@@ -42,9 +34,9 @@ parse_requests = sa.Table(
     sa.Column("body", Json, nullable=False),
     sa.Column("created_by", sa.Text),
     # How often it was asked for while it was there already.
-    _count("hits"),
+    counter("hits"),
     # How often one of its items was begun again.
-    _count("retry_count"),
+    counter("retry_count"),
     sa.Column("state", sa.Text, nullable=False, server_default="PENDING"),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.CheckConstraint("(" + " OR ".join(f"state = '{each}'" for each in STATES) + ")", name="state_known"),
@@ -60,16 +52,16 @@ request_counts = sa.Table(
     "request_counts",
     metadata,
     sa.Column("slot", Id, primary_key=True, autoincrement=False),
-    _count("pending"),
-    _count("running"),
-    _count("done"),
-    _count("failed"),
+    counter("pending"),
+    counter("running"),
+    counter("done"),
+    counter("failed"),
 )
 
 contents = sa.Table(
     "contents",
     metadata,
-    _id(),
+    identity(),
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("remote_id", sa.Text, nullable=False),
     _text("type"),
@@ -93,7 +85,7 @@ contents = sa.Table(
 seasons = sa.Table(
     "seasons",
     metadata,
-    _id(),
+    identity(),
     _to("contents", "content_id"),
     sa.Column("number", sa.Integer, nullable=False),
     _text("title"),
@@ -104,7 +96,7 @@ seasons = sa.Table(
 episodes = sa.Table(
     "episodes",
     metadata,
-    _id(),
+    identity(),
     _to("seasons", "season_id"),
     sa.Column("number", sa.Integer, nullable=False),
     _text("title"),
@@ -115,7 +107,7 @@ episodes = sa.Table(
 variants = sa.Table(
     "variants",
     metadata,
-    _id(),
+    identity(),
     _to("episodes", "episode_id"),
     _text("translation_id"),
     _text("translation_title"),
@@ -155,7 +147,7 @@ content_clock = sa.Table(
     sa.Column("id", Id, primary_key=True, autoincrement=False),
     sa.Column("last", UtcTime, nullable=False),
     # How many contents are ready.
-    _count("ready"),
+    counter("ready"),
 )
 
 __all__ = [
