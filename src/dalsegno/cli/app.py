@@ -10,6 +10,7 @@ from dalsegno.bench.cli import app as bench_app
 from dalsegno.cli import (
     agent,
     backup,
+    breakers,
     bulk,
     catalog,
     check,
@@ -19,9 +20,9 @@ from dalsegno.cli import (
     demo,
     doctor,
     explain,
-    flow,
     items,
     jobs,
+    limits,
     listings,
     password,
     pauses,
@@ -30,6 +31,7 @@ from dalsegno.cli import (
     schedule_orders,
     schedules,
     serve,
+    settings,
     streams,
     submit,
     workflows,
@@ -77,7 +79,9 @@ for group in (
     pauses,
     commands,
     schedules,
-    flow,
+    limits,
+    breakers,
+    settings,
     streams,
     doctor,
     retention,
@@ -88,7 +92,7 @@ for group in (
     app.add_typer(group.app)
 app.add_typer(bulk.app, name="bulk")
 app.add_typer(schedule_orders.app, name="schedule")
-app.add_typer(flow.breaker_app, name="breaker")
+app.add_typer(breakers.breaker_app, name="breaker")
 app.add_typer(retention.archive_app, name="archive")
 app.add_typer(workflows.app, name="workflow")
 config.app.add_typer(password.app)

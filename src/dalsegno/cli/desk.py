@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -182,3 +183,13 @@ def command(app: typer.Typer, name: str, **how: Any) -> Callable[[Callable[..., 
         return function
 
     return register
+
+
+class ShowByDefault(TyperGroup):
+    """`dalsegno breaker NAME` is `dalsegno breaker show NAME`: the word that is most often meant may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        a_verb = bool(args[1:]) and not args[0].startswith("-") and not args[1].startswith("-")
+        if args and args[0] not in {*self.commands, *ctx.help_option_names} and not a_verb:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)

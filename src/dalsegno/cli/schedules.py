@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dalsegno.cli.desk import Desk, command, number
-from dalsegno.cli.flow import ShowByDefault
+from dalsegno.cli.desk import Desk, ShowByDefault, command, number
 from dalsegno.cli.jobs import Limit, Query, onward
 from dalsegno.cli.told_schedules import facts, line_of, previewed, run_rows
 
