@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -206,3 +207,28 @@ def test_what_is_over_is_not_skipped(store: Store, status: str) -> None:
     key = "k00001" if status == "succeeded" else "k00002"
     assert skip(store, f"key:{key}")["refused"] == {status: 1}
     assert one(store, sa.select(items.c.status).where(items.c.key == key))["status"] == status
+
+
+def test_what_was_skipped_before_its_turn_and_is_wanted_after_all_takes_its_turn(store: Store) -> None:
+    """It was never handed out: to hand it out with what came back, and again with what is fresh, would be twice."""
+    process = register(store)
+    job = submitted(store, items=4).job_id
+    claim(store, process)
+    skip(store, f"job:{job} key:{keys(4)[2]}")
+    assert statuses_of(store, job) == {"claimed": 1, "pending": 2, "skipped": 1}
+    command(store, "force_retry_item", item_id=item_of(store, job, keys(4)[2])["id"])
+    assert [item.key for item in claim(store, process)] == [keys(4)[1]]
+    assert [item.key for item in claim(store, process, 9)] == keys(4)[2:]
+    assert_sound(store, job)
+
+
+def test_it_is_not_taken_before_its_delay_is_over(store: Store) -> None:
+    process = register(store)
+    job = submitted(store, items=4).job_id
+    skip(store, f"job:{job} key:{keys(4)[0]}")
+    command(store, "force_retry_item", item_id=item_of(store, job, keys(4)[0])["id"])
+    (first,) = claim(store, process)
+    assert first.key == keys(4)[0]
+    settle(store, [first], "pending", due_at=store.clock.now() + timedelta(hours=1))
+    assert [item.key for item in claim(store, process, 9)] == keys(4)[1:]
+    assert_sound(store, job)

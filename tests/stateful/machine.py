@@ -599,6 +599,9 @@ class EngineMachine(RuleBasedStateMachine):
         assert set(found) == self.expected, "an item was lost, or came from nowhere"
         for key, item in before.items.items():
             assert self.picture.items[key]["lease"] >= item["lease"], "a lease number went back"
+        for item in self.picture.items.values():
+            beyond = item["seq"] > self.picture.stages[item["stage_id"]]["low_seq"]
+            assert not (beyond and (item["returned"] or item["id"] in self.picture.leases)), "out of turn"
         for lease in self.picture.leases.values():
             job = self.picture.jobs[self.picture.stages[lease["stage_id"]]["job_id"]]
             assert job["status"] not in JOB_FINISHED, "a finished job still has leases"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.engine.rows import HANDED_OUT
 from dalsegno.model.states import STAGE_FINISHED, ItemStatus, StageStatus
 from dalsegno.store.hot import Delta, Event, NewItem
 from dalsegno.store.schema import items, jobs, leases, stages
@@ -107,7 +108,7 @@ def _open_again(tx: Tx, stage_id: int) -> None:
 def _start_over(tx: Tx, stage_id: int, row: NewItem, delta: Delta) -> None:
     """The follower exists. If what it follows changed, what it made is stale."""
     found = tx.row(
-        sa.select(items.c.id, items.c.job_id, items.c.status, items.c.input_hash).where(
+        sa.select(items.c.id, items.c.job_id, items.c.status, items.c.input_hash, HANDED_OUT.label("handed_out")).where(
             items.c.stage_id == stage_id, items.c.key == row.key
         )
     )
@@ -118,11 +119,11 @@ def _start_over(tx: Tx, stage_id: int, row: NewItem, delta: Delta) -> None:
     if found["status"] not in stays:
         # A leased follower loses its lease: the number moves on, so what it finishes now is refused.
         tx.conn.execute(sa.delete(leases).where(leases.c.item_id == found["id"]))
-        values |= {"status": ItemStatus.PENDING, "returned": True, "finished_at": None, "attempt": 0,
+        values |= {"status": ItemStatus.PENDING, "returned": HANDED_OUT, "finished_at": None, "attempt": 0,
                    "error_code": None, "error_message": None, "lease": items.c.lease + 1}  # fmt: skip
         delta.move(found["status"], ItemStatus.PENDING)
         delta.ready += 1
-        delta.returned += 1
+        delta.returned += bool(found["handed_out"])
         event = Event("item_reset", "follower", found["job_id"], stage_id, found["id"],
                       message="what it follows changed")  # fmt: skip
         tx.hot.insert_events(tx, [event])

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine.chosen import Changed, choose
 from dalsegno.engine.planner import advance
-from dalsegno.engine.rows import lock_job, lock_stages, set_job, set_stage
+from dalsegno.engine.rows import HANDED_OUT, lock_job, lock_stages, set_job, set_stage
 from dalsegno.engine.submit import active_twin
 from dalsegno.errors import CommandRefused, NotFound, TwinActive
 from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED, ItemStatus, JobStatus, StageStatus
@@ -81,7 +81,7 @@ def _again(
         )
         .values(
             status=ItemStatus.PENDING,
-            returned=True,
+            returned=HANDED_OUT,
             forced=force,
             attempt=0,
             interruptions=0,
@@ -92,12 +92,13 @@ def _again(
             finished_at=None,
         )
     )
+    low = {stage["id"]: stage["low_seq"] for stage in all_stages}
     deltas: dict[int, Delta] = {}
     for item in chosen:
         delta = deltas.setdefault(item["stage_id"], Delta())
         delta.move(item["status"], ItemStatus.PENDING)
         delta.ready += 1
-        delta.returned += 1
+        delta.returned += item["seq"] <= low[item["stage_id"]]
     tx.hot.adjust(tx, deltas)
     kind = "item_force_retried" if force else "item_retried"
     told = [

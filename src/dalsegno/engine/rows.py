@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.errors import JobPruned, NotFound
-from dalsegno.store.schema import jobs, prunings, stages
+from dalsegno.store.schema import items, jobs, prunings, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
 
 NO_PAUSE: dict[str, Any] = {"pause_reason": None, "paused_by": None, "paused_at": None, "pause_until": None}
 """The columns of a job or a stage that nobody has paused."""
+HANDED_OUT: sa.ColumnElement[bool] = (
+    items.c.seq <= sa.select(stages.c.low_seq).where(stages.c.id == items.c.stage_id).scalar_subquery()
+)
+"""Whether an item that waits once more comes back. One beyond its stage's mark was skipped before its turn came: it is
+as fresh as ever, and claimed when the mark passes it."""
 
 
 def lock_job(tx: Tx, job_id: int) -> sa.RowMapping:
