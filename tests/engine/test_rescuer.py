@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Engine, Item, Lane, Store, service, submit
+from dalsegno import Engine, Item, Lane, Store, Workflow, service, submit
 from dalsegno.clock import this_host
 from dalsegno.engine.planner import advance
 from dalsegno.engine.rescuer import rescue, rescue_all
@@ -301,3 +301,81 @@ def test_who_was_declared_dead_does_not_report_its_workers(store: Store) -> None
     engine.pools["work"]._threads["work-2"] = threading.current_thread()
     engine._roster.report()
     assert every(store, sa.select(workers)) == []
+
+
+def test_what_comes_back_is_written_down_together_before_it_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One commit for each of the thousands that a dead process had taken would be the slowest way to go on."""
+    job = left_behind(store, 1000)
+    commits: list[str] = []
+    write = store.write
+    monkeypatch.setattr(store, "write", lambda name, work: (commits.append(name), write(name, work))[1])
+    unwritten: list[str] = []
+
+    @service("work", workers=2)
+    def quick(item: Item) -> None:
+        if not item.begun:
+            unwritten.append(item.key)
+
+    assert run_job(store, [quick], job) == "completed"
+    assert not unwritten
+    assert 1 <= commits.count("begin") < 500
+    assert types_of(store, job_id=job).count("item_started") == 1000
+    assert_sound(store, job)
+
+
+def test_what_was_written_down_ahead_can_still_be_taken_back(store: Store) -> None:
+    job = left_behind(store, 400)
+    stopped, go_on = threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    @service("work", workers=1)
+    def work(item: Item) -> None:
+        runs.append(item.key)
+        if len(runs) == 200:
+            stopped.set()
+            assert go_on.wait(30)
+
+    with Engine(store, [work], SWIFT):
+        assert stopped.wait(30)
+        wait_until(lambda: statuses_of(store, job)["succeeded"] == 199, "the others to be settled")
+        assert statuses_of(store, job)["running"] > 1, "some are written down ahead"
+        command(store, "pause", job_id=job)
+        wait_until(lambda: statuses_of(store, job) == {"succeeded": 199, "running": 1, "pending": 200}, "a way back")
+        go_on.set()
+        wait_until(lambda: status_of(store, job) == "paused", "the pause")
+        command(store, "resume", job_id=job)
+        wait_until(lambda: status_of(store, job) == "completed", "the end")
+    assert sorted(runs) == keys(400), "each ran once"
+    assert_sound(store, job)
+
+
+@pytest.mark.parametrize(("interrupted", "most"), [(True, 20), (False, 2)])
+def test_nothing_is_written_down_ahead_that_another_death_would_cost_something(
+    store: Store, interrupted: bool, most: int
+) -> None:
+    job = left_behind(store, 100, one_step(max_interruptions=most), begun=interrupted)
+    before = types_of(store, job_id=job).count("item_started")
+    begun: list[int] = []
+
+    @service("work", workers=1)
+    def work(item: Item) -> None:
+        begun.append(types_of(store, job_id=job).count("item_started") - before)
+
+    engine = Engine(store, [work], SWIFT)
+    engine.pools["work"]._mean = 0.0  # as quick as can be
+    with engine:
+        wait_until(lambda: status_of(store, job) == "completed", "the end")
+    assert begun == list(range(1, 101)), "each when its turn came"
+    assert_sound(store, job)
+
+
+def left_behind(store: Store, count: int, workflow: Workflow | None = None, *, begun: bool = False) -> int:
+    """A job all of whose items a process had taken that died."""
+    dead = register(store)
+    job = submitted(store, workflow, items=count).job_id
+    held = claim(store, dead, count)
+    assert len(held) == count
+    if begun:
+        begin(store, held)
+    rescue(store, dead)
+    return job

@@ -36,6 +36,11 @@ AHEAD = 0.25
 MOST_AHEAD = 2000
 MOST_FRAMES = 30
 LIBRARIES = ("/site-packages/", "/dist-packages/", "<frozen ", f"{Path(os.__file__).parent}/")
+QUICK = 0.005
+"""Seconds; items that take longer are begun one by one when they come back after a crash."""
+SOON = 0.05
+"""Those that take less are written down as begun this long before they run: as late as a first delivery is."""
+MOST_SOON = 250
 SUSPECT = 2
 """Interruptions in a row after which an item may be what kills the process."""
 
@@ -48,7 +53,7 @@ class Pool:
         service: Service,
         clock: Clock,
         settle: Callable[[Item, Outcome], None],
-        begin: Callable[[Item], bool],
+        begin: Callable[[Sequence[Item], Callable[[], list[Item]]], bool],
         hungry: Callable[[], None],
         loop: AsyncLoop,
         alone: threading.Lock | None = None,
@@ -200,7 +205,12 @@ class Pool:
             start = clock.monotonic()
             # Most items are at their first delivery and meet no limit: for them there is nothing to do before.
             plain = item.claimed.lease == 1 and not self.guarded
-            outcome = (None if plain else self._enter([item])) or self._attempt(item)
+            outcome = None
+            if not plain:
+                outcome = self._enter([item])
+                if not self.guarded:
+                    start = clock.monotonic()  # waiting to be written down says nothing about the service
+            outcome = outcome or self._attempt(item)
             with self._ending:
                 ours = running.get(name) is item
                 if ours:
@@ -242,12 +252,31 @@ class Pool:
         try:
             if self.flow is not None and self.guarded:
                 return self.flow.enter(self.service, items)
-            for item in items:
-                if item.claimed.lease > 1 and not self._begin(item) and len(items) == 1:
-                    return Done()  # the lease is lost: whatever we say is refused
+            again = [item for item in items if item.claimed.lease > 1]
+            if again and not self._begin(again, self._soon) and again == items:
+                return Done()  # the leases are lost: whatever we say is refused
         except Exception as error:
             return Release(f"could not be begun: {type(error).__name__}")
         return None
+
+    def _soon(self) -> list[Item]:
+        """What waits, will run in a moment and is to be written down before: in one commit instead of one for each.
+
+        Should the process die again, each of them counts as interrupted although it only waited: once costs nothing,
+        and what was interrupted before is not among them.
+        """
+        if self._mean > QUICK:
+            return []
+        soon = []
+        for place in range(min(MOST_SOON, int(self.service.workers * SOON / max(self._mean, 1e-6)))):
+            try:
+                item = self.waiting[place]
+            except IndexError:
+                break
+            again = item.claimed.lease > 1 and not item.begun
+            if again and item.claimed.interruptions == 0 and item.stage.max_interruptions > SUSPECT:
+                soon.append(item)
+        return soon
 
     def _leave(self, items: Sequence[Item], error: BaseException | None) -> Outcome | None:
         """After the call; an outcome here is what becomes of all of them instead of what the service said."""

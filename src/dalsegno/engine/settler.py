@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -48,8 +47,6 @@ REST = 0.01
 """Seconds that fewer wait after a settle."""
 BUSY_REST = 0.05
 """The same while workers have their next items already: what is settled a little later keeps nobody waiting."""
-GATHER = 0.0005
-"""Seconds in which others may join who wait for the same commit."""
 ADVANCE_BATCH = 50
 MOST_JOBS = 200
 """Jobs whose progress is brought up to date in one go."""
@@ -129,18 +126,18 @@ class Settler(Looper):
             item.lost = item.cancelled = True
         self._in_hand.clear()
 
-    def begin(self, item: Item) -> bool:
-        """Write down that an item has begun, before its handler runs. False: the lease was lost.
+    def begin(self, call: Sequence[Item], soon: Callable[[], list[Item]] = list) -> bool:
+        """Write down that these have begun, before their handler runs. False: all of them had lost their lease.
 
-        After a crash there are thousands of these, each with a commit to wait for: one worker writes for all in line.
+        After a crash there are thousands, each with a commit to wait for: one worker writes for all who wait in line,
+        and for what will run `soon`.
         """
-        self._line.append(item)
+        self._line.extend(call)
         with self._beginning:
-            if not item.begun:
-                time.sleep(GATHER)
+            if not all(item.begun for item in call):
                 others = [self._line.popleft() for _ in range(len(self._line))]
-                self._write_begun(list(dict.fromkeys([item, *others])))
-        return not item.lost
+                self._write_begun(dict.fromkeys([*call, *others, *soon()]), call[0].worker)
+        return not all(item.lost for item in call)
 
     def phase(self, item: Item) -> None:
         """Write a phase change at once, from the worker's thread. A database that is away is not the item's fault."""
@@ -283,9 +280,11 @@ class Settler(Looper):
         with self._beginning:  # a worker that enters a phase and the loop may want to begin the same item
             self._write_begun(some)
 
-    def _write_begun(self, some: list[Item]) -> None:
+    def _write_begun(self, some: Iterable[Item], worker: str = "") -> None:
+        """`worker`: of those that still wait for one."""
+        now = self._store.clock.now()
         fresh = [item for item in some if not item.begun]
-        rows = [(item.id, item.claimed.lease, item.started_at, item.worker) for item in fresh if item.started_at]
+        rows = [(item.id, item.claimed.lease, item.started_at or now, item.worker or worker) for item in fresh]
         accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows)) if rows else set()
         for item in fresh:
             item.begun = True
