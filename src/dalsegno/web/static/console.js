@@ -183,6 +183,7 @@ function draw(figure) {
 	figure.chart = new uPlot({
 		...size(), scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
 		axes: [{ ...axis, values: "{HH}:{mm}" }, { ...axis, size: 60, values: (_, all) => all.map((value) => value + unit) }],
+		legend: { markers: { dash: (_, place) => lines[place - 1]?.dash?.length ? "dotted" : "solid" } },
 		series: [{}, ...lines.map(({ color, ...line }) => ({
 			...line, stroke: colour(color), value: (_, value) => value == null ? "" : value + unit,
 		}))],
