@@ -285,7 +285,7 @@ _LEFT = sa.select(sa.func.count()).where(items.c.status != "succeeded").select_f
 def _steps(tx: Any) -> dict[tuple[str, str], int]:
     """From which status to which, by the events of every item, and how often."""
     status = sa.case(_STATUS, value=events.c.type)
-    order = {"partition_by": events.c.item_id, "order_by": (events.c.tx, events.c.id)}
+    order = {"partition_by": events.c.item_id, "order_by": events.c.id}
     before = sa.func.coalesce(sa.func.lag(status).over(**order), "pending")
     steps = sa.select(before.label("b"), status.label("a")).where(events.c.type.in_(list(_STATUS))).subquery()
     found = tx.conn.execute(sa.select(steps.c.b, steps.c.a, sa.func.count()).group_by(steps.c.b, steps.c.a))

@@ -215,7 +215,8 @@ def statuses_of(store: Store, job_id: int, step: str | None = None) -> Counter[s
 
 
 def events_of(store: Store, **where: Any) -> list[sa.RowMapping]:
-    query = sa.select(events).order_by(events.c.tx, events.c.id)
+    """In the order in which they were written, which is that of whoever had the row of the item or the job."""
+    query = sa.select(events).order_by(events.c.id)
     return every(store, query.filter_by(**where))
 
 

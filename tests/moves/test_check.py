@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,28 @@ import sqlalchemy as sa
 from dalsegno import Engine, Fail, Store, service, submit
 from dalsegno.catalog.agreement import check_files
 from dalsegno.catalog.schema import file_assets, file_locations, object_storage_backends, songs
+from dalsegno.engine.commander import cancel_items
+from dalsegno.engine.planner import advance
+from dalsegno.engine.rows import lock_job
 from dalsegno.insight.agreement import ITEM_EVENTS, Agreement, Deadline, check_records
+from dalsegno.insight.events import events_of_item
 from dalsegno.store.schema import items, jobs, leases, stages
+from dalsegno.store.store import Tx
 from tests.cli.tool import say
-from tests.helpers import EVENT_STATUS, SWIFT, begin, claim, command, keys, one_step, register, submitted, wait_for_job
+from tests.helpers import (
+    EVENT_STATUS,
+    SWIFT,
+    assert_sound,
+    begin,
+    claim,
+    command,
+    keys,
+    one_step,
+    register,
+    settle,
+    submitted,
+    wait_for_job,
+)
 
 
 @service("work", workers=3)
@@ -86,6 +106,35 @@ def test_items_whose_events_were_pruned_are_no_disagreement(played: Store) -> No
     report = looked(played)
     assert report.agrees
     assert report.looked["items whose events are gone"] == 24
+
+
+def test_a_cancel_that_waited_for_a_finish_comes_after_it(postgres_url: str, stores: Callable[..., Store]) -> None:
+    """Its transaction is the older one all the same."""
+    store = stores(postgres_url)
+    job = submitted(store, items=1).job_id
+    held = claim(store, register(store))
+    begin(store, held)
+    command(store, "cancel", job_id=job)
+    begun, released = threading.Event(), threading.Event()
+
+    def cancel(tx: Tx) -> None:
+        lock_job(tx, job)
+        begun.set()
+        assert released.wait(30)
+        cancel_items(tx, job)
+
+    canceling = threading.Thread(target=store.write, args=("cancel", cancel))
+    canceling.start()
+    assert begun.wait(30)
+    settle(store, held, "pending", then=False)
+    released.set()
+    canceling.join(30)
+    store.write("advance", lambda tx: advance(tx, [job]))
+    assert looked(store).named == []
+    told = store.read(lambda tx: events_of_item(tx, held[0].id))
+    assert [event.type for event in told] == ["item_claimed", "item_started", "item_returned", "item_canceled"]
+    assert told[-1].tx < told[-2].tx
+    assert_sound(store, job)
 
 
 def test_events_mean_here_what_they_mean_in_the_tests() -> None:

@@ -124,10 +124,11 @@ def _start_over(tx: Tx, stage_id: int, row: NewItem, delta: Delta) -> None:
         delta.move(found["status"], ItemStatus.PENDING)
         delta.ready += 1
         delta.returned += bool(found["handed_out"])
+    tx.conn.execute(sa.update(items).where(items.c.id == found["id"]).values(**values))
+    if found["status"] not in stays:
         event = Event("item_reset", "follower", found["job_id"], stage_id, found["id"],
                       message="what it follows changed")  # fmt: skip
         tx.hot.insert_events(tx, [event])
-    tx.conn.execute(sa.update(items).where(items.c.id == found["id"]).values(**values))
 
 
 def _hash(result: str | None) -> str:

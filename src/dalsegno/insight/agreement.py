@@ -132,16 +132,11 @@ def _in_time(tx: Tx, deadline: Deadline, look: Callable[[Tx, int, int], None], a
         look(tx, after, end)
 
 
-def _last_first(store: Store) -> tuple[sa.ColumnElement[int], ...]:
-    """On PostgreSQL ids are not the order in which things happened."""
-    return (events.c.tx.desc(), events.c.id.desc()) if store.shared else (events.c.id.desc(),)
-
-
 def _jobs(store: Store, report: Agreement, deadline: Deadline, told: Told) -> None:
     newest = (
         sa.select(events.c.type)
         .where(events.c.job_id == jobs.c.id, events.c.item_id.is_(None), events.c.type.in_(JOB_EVENTS))
-        .order_by(*_last_first(store))
+        .order_by(events.c.id.desc())
         .limit(1)
         .correlate(jobs)
         .scalar_subquery()
@@ -211,7 +206,7 @@ def _items(store: Store, report: Agreement, deadline: Deadline, told: Told) -> N
     newest = (
         sa.select(events.c.type)
         .where(events.c.item_id == items.c.id, events.c.type.in_(ITEM_EVENTS))
-        .order_by(*_last_first(store))
+        .order_by(events.c.id.desc())
         .limit(1)
         .correlate(items)
         .scalar_subquery()

@@ -35,11 +35,11 @@ _FUNCTIONS = """
     WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
 """
 # Numbers of transactions mean nothing in another cluster: what seems to be of the future would never be told. All of it
-# becomes the past, numbered in the order in which it happened.
+# becomes the past, numbered in the order in which it was written.
 _SAME_PAST = """
 UPDATE {events} AS e SET tx = 0, id = happened.number
 FROM (
-    SELECT tx, id, row_number() OVER (ORDER BY tx, id) + (SELECT coalesce(max(id), 0) FROM {events} WHERE tx = 0)
+    SELECT tx, id, row_number() OVER (ORDER BY id, tx) + (SELECT coalesce(max(id), 0) FROM {events} WHERE tx = 0)
         AS number
     FROM {events} WHERE tx <> 0
 ) AS happened

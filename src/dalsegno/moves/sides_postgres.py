@@ -64,7 +64,7 @@ class PostgresSide(Side):
     def _asked(self, table: sa.Table) -> str:
         def spell(column: sa.Column[Any]) -> str:
             if self._source and (table.name, column.name) == (EVENTS, "id"):
-                return "row_number() OVER (ORDER BY tx, id)"  # numbers are not in the order in which things happened
+                return "row_number() OVER (ORDER BY id, tx)"  # one series, without regard to transactions
             return _READ.get(kind_of(column), '"{0}"').format(column.name)
 
         return question(table, spell)
