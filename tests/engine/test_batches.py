@@ -688,7 +688,7 @@ class Bench:
             return handler(items)
 
         work = batches(noted, size, workers=workers, linger=linger)
-        self.pool = kind(work, SystemClock(), self._settle, lambda _: True, lambda: None, AsyncLoop())
+        self.pool = kind(work, SystemClock(), self._settle, lambda *_: True, lambda: None, AsyncLoop())
 
     def _settle(self, item: Item, outcome: Outcome) -> None:
         self.settled.append((item, outcome))

@@ -68,7 +68,7 @@ def test_progress_is_written_at_most_once_a_second(still: Store, clock: Any) -> 
     me = register(still)
     job = submitted(still, items=1).job_id
     (claimed,) = claim(still, me)
-    pool = Pool(service("work")(lambda item: None), clock, lambda *_: None, lambda _: True, lambda: None, AsyncLoop())
+    pool = Pool(service("work")(lambda item: None), clock, lambda *_: None, lambda *_: True, lambda: None, AsyncLoop())
     settler = Settler(still, {"work": pool}, AsyncLoop(), Rules(), lambda *_: None, lambda: None)
     item = Item(claimed, INFO._replace(id=claimed.stage_id, job_id=job))
     item.worker, item.started_at = "work-1", clock.now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -39,10 +39,12 @@ def test_one_worker_writes_for_all_who_wait_in_line(store: Store, monkeypatch: p
     assert_sound(store, job)
 
 
-def _begin_all(begin: Callable[[Item], bool], lock: threading.Lock, line: object, items: list[Item]) -> list[bool]:
+def _begin_all(
+    begin: Callable[[Sequence[Item]], bool], lock: threading.Lock, line: object, items: list[Item]
+) -> list[bool]:
     """From a thread each, all of which are in line before the first may write."""
     found: list[bool] = []
-    threads = [threading.Thread(target=lambda item=item: found.append(begin(item))) for item in items]
+    threads = [threading.Thread(target=lambda item=item: found.append(begin([item]))) for item in items]
     with lock:
         for thread in threads:
             thread.start()
