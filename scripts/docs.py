@@ -85,7 +85,7 @@ def settings() -> str:
         rows.append(f"| `{name.upper()}` | {shown} | {' '.join((field.description or '').split())} |\n")
     head = NOTE + (
         "# Settings\n\nKeys of `dalsegno.env`. The process environment overrides the file; `dalsegno config show` says "
-        "where each value came from.\n\n| key | default | meaning |\n|---|---|---|\n"
+        "where each value came from. A path may begin with `~`.\n\n| key | default | meaning |\n|---|---|---|\n"
     )
     return head + "".join(rows)
 

@@ -111,6 +111,34 @@ def test_a_snapshot_keeps_the_library_where_it_is_and_no_secret(tmp_path: Path) 
     assert settings.secrets() == ("hunter2",)
 
 
+def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/olga")
+    loaded = load_settings(written(
+        "LIBRARY_ROOT=~/Music\nFOLDER_ROOTS=~/a, /b, c~d\nPLAYLIST_FILES=~/a.m3u, ~/lists/*.m3u, https://h.example/~me/b.m3u\n"
+        "OBJECT_STORE=~/archive\nRETENTION_ARCHIVE=~\nBACKUP_FOLDER=~/backups\nPG_BIN=~/pg/bin\n"
+    ))  # fmt: skip
+    shown = {row.key: row.value for row in loaded.shown() if row.origin == "file"}
+    assert shown == {
+        "LIBRARY_ROOT": "/home/olga/Music",
+        "FOLDER_ROOTS": "/home/olga/a,/b,c~d",
+        "PLAYLIST_FILES": "/home/olga/a.m3u,/home/olga/lists/*.m3u,https://h.example/~me/b.m3u",
+        "OBJECT_STORE": "/home/olga/archive",
+        "RETENTION_ARCHIVE": "/home/olga",
+        "BACKUP_FOLDER": "/home/olga/backups",
+        "PG_BIN": "/home/olga/pg/bin",
+    }
+    kept = loaded.settings.snapshot()
+    assert kept["LIBRARY_ROOT"] == "/home/olga/Music"
+    assert kept["FOLDER_ROOTS"] == ["/home/olga/a", "/b", str(tmp_path / "c~d")]
+    assert kept["OBJECT_STORE"] == "/home/olga/archive"
+
+
+@pytest.mark.parametrize("key", ["LIBRARY_ROOT", "PLAYLIST_FILES", "OBJECT_STORE"])
+def test_a_home_folder_that_nobody_has_is_a_mistake(key: str) -> None:
+    with pytest.raises(SettingInvalid, match=f"line 1, {key}: there is no such home folder .it is .~nobody-at-all/x"):
+        load_settings(written(f"{key}=~nobody-at-all/x\n"))
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [

@@ -94,6 +94,16 @@ def _bytes(value: Any) -> Any:
     return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
 
 
+def _home(text: str) -> str:
+    """A place of this machine, with `~` read as a shell would."""
+    if not text.startswith("~"):
+        return text
+    try:
+        return str(Path(text).expanduser())
+    except RuntimeError:
+        raise ValueError("there is no such home folder") from None
+
+
 def _of_a_lane(key: str) -> str:
     if not any(key.endswith(end) and key != end for end in KEPT):
         ends = ", ".join(end[1:].upper() for end in KEPT)
@@ -102,6 +112,10 @@ def _of_a_lane(key: str) -> str:
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Place = Annotated[str, AfterValidator(_home)]
+"""A path, or an address of the kind `file:///…`."""
+Places = Annotated[tuple[Place, ...], NoDecode, BeforeValidator(_names)]
+Folder = Annotated[Path, AfterValidator(lambda path: Path(_home(str(path))))]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 
 
@@ -121,12 +135,12 @@ class Settings(BaseSettings):
     """Where everything is kept: `sqlite:///file.db`, or `postgresql://user:password@host/name`."""
     listen_database_url: str | None = None
     """A direct connection for LISTEN, where DATABASE_URL goes through PgBouncer in transaction mode."""
-    pg_bin: Path | None = None
+    pg_bin: Folder | None = None
     """The folder of pg_dump, pg_restore and psql, where they are not on PATH: for backups of PostgreSQL."""
-    backup_folder: Path | None = None
+    backup_folder: Folder | None = None
     """Where the backup goes that is made before a change of the schema. Unless said: beside a SQLite database, and for
     PostgreSQL the current folder."""
-    library_root: Path = Path("library")
+    library_root: Folder = Path("library")
     """The folder files are written to."""
     min_free_space: Bytes = 1_000_000_000
     """What stays free on the library's disk, for example `2GB`: a job pauses before it takes more."""
@@ -153,9 +167,9 @@ class Settings(BaseSettings):
     """An API key instead, where the server knows them."""
     feed_urls: Names = ()
     """RSS or Atom feeds of podcasts."""
-    playlist_files: Names = ()
+    playlist_files: Places = ()
     """M3U, XSPF, CSV files or lists of URLs: paths or http addresses."""
-    folder_roots: Names = ()
+    folder_roots: Places = ()
     """Folders whose audio files are a source."""
     ytdlp_urls: Names = ()
     """Playlist pages for yt-dlp (needs the extra `ytdlp`)."""
@@ -165,7 +179,7 @@ class Settings(BaseSettings):
     """From SOURCE_<NAME>_<KEY>: what plug-ins want to know, by the names as written there."""
     demo_url: str | None = None
     """The demo catalog's address; `dalsegno demo` sets it."""
-    object_store: str | None = None
+    object_store: Place | None = None
     """Where files are uploaded to: `file:///mnt/archive`, or `s3://bucket/prefix`."""
     s3_endpoint: str | None = None
     """The address of an S3 server that is not Amazon's."""
@@ -238,7 +252,7 @@ class Settings(BaseSettings):
     """Days that events are kept; 0 is for ever. On PostgreSQL they go by the month."""
     retention_logs_days: NonNegativeFloat = 30.0
     """Days that log lines are kept; 0 is for ever. On PostgreSQL they go by the month."""
-    retention_archive: str = ""
+    retention_archive: Place = ""
     """Where months of events and logs are put before PostgreSQL drops them: `file:///…`, `s3://bucket/prefix`, or
     `off`. Unless said, OBJECT_STORE, and without one a folder beside the library."""
     retention_lanes: Annotated[dict[Annotated[str, AfterValidator(_of_a_lane)], NonNegativeFloat], NoDecode] = Field(

@@ -51,6 +51,16 @@ def everything_stored(store: Store) -> str:
                       default=str, ensure_ascii=False)  # fmt: skip
 
 
+def test_the_file_keeps_a_home_folder_as_it_was_typed_and_what_is_in_force_is_the_folder(
+    store: Store, kept: Current, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/olga")
+    changed(store, kept, "/mnt/music ", "~/Music ")
+    assert "LIBRARY_ROOT=~/Music " in file.read_text()
+    (root,) = [field for field in config_view(store, kept).fields if field.key == "LIBRARY_ROOT"]
+    assert (root.in_file, root.value, root.kind) == ("~/Music", "/home/olga/Music", "path")
+
+
 def test_the_file_as_it_was_found_is_the_first_revision(store: Store, kept: Current) -> None:
     view = config_view(store, kept)
     assert view.state == State.IN_SYNC

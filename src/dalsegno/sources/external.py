@@ -39,7 +39,7 @@ class External(Source):
         self.name = name
         own = config.own(name)
         self._hosts = Hosts(config, name, ())
-        self._root = Path(own["ROOT"]) if own.get("ROOT") else None
+        self._root = Path(own["ROOT"]).expanduser() if own.get("ROOT") else None
         self._secrets = tuple(value for key, value in own.items() if key not in OURS and len(value) > 3)
         settings = {key: value for key, value in own.items() if key not in OURS}
         hello = {"protocol": PROTOCOL, "name": name, "settings": settings}

@@ -88,7 +88,7 @@ class PlaylistFiles(Source):
             elif Path(file).is_file():
                 yield storable(file), file
             else:
-                for found in _matching(Path(file).expanduser()):
+                for found in _matching(Path(file)):
                     yield storable(found), found
 
     def _place(self, id: str) -> str:
