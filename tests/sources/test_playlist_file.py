@@ -211,5 +211,17 @@ def test_a_playlist_that_is_gone(caddy: tuple[str, Path], tmp_path: Path) -> Non
     with files(tmp_path / "a.m3u") as source:
         (playlist,) = source.playlists(POOL)
         (tmp_path / "a.m3u").unlink()
-        with pytest.raises(Gone):
+        with pytest.raises(Gone, match="is not there"):
             source.tracks(playlist)
+
+
+def test_a_playlist_that_was_never_there_is_listed_so_that_it_can_say_so(tmp_path: Path) -> None:
+    (tmp_path / "b [1].m3u").write_text("http://h.example/1.mp3")
+    with files(tmp_path / "a.m3u", tmp_path / "b [1].m3u", tmp_path) as source:
+        missing, there, folder = source.playlists(POOL)
+        assert (missing.name, there.name) == ("a", "b [1]")
+        assert [track.title for track in source.tracks(there)] == ["1"]
+        with pytest.raises(Gone, match=r"a\.m3u is not there"):
+            source.tracks(missing)
+        with pytest.raises(Unusable, match="cannot be read: Is a directory"):
+            source.tracks(folder)

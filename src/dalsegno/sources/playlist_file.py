@@ -25,6 +25,8 @@ from dalsegno.sources.urls import host_of, lasting, named, secrets_of, target, w
 
 LIST_MAX = 16 * MIB
 WEB = ("http://", "https://")
+PATTERN = frozenset("*?[")
+"""What makes a path stand for any number of files; any other is one, whether it is there or not."""
 
 
 def open_source(config: Config) -> Source:
@@ -85,7 +87,7 @@ class PlaylistFiles(Source):
         for file in self._files:
             if file.startswith(WEB):
                 yield named(file), file
-            elif Path(file).is_file():
+            elif not PATTERN & set(file) or Path(file).is_file():
                 yield storable(file), file
             else:
                 for found in _matching(Path(file)):
@@ -108,7 +110,7 @@ class PlaylistFiles(Source):
             with Path(place).open("rb") as file:
                 body = file.read(LIST_MAX + 1)
         except FileNotFoundError:
-            raise Gone(f"{storable(place)} is not there any more.") from None
+            raise Gone(f"{storable(place)} is not there.") from None
         except OSError as error:
             raise Unusable(f"{storable(place)} cannot be read: {error.strerror}.", code="unreadable_file") from None
         if len(body) > LIST_MAX:
@@ -174,7 +176,7 @@ class PlaylistFiles(Source):
 
 
 def _matching(pattern: Path) -> list[str]:
-    fixed = list(takewhile(lambda part: not set(part) & set("*?["), pattern.parts))
+    fixed = list(takewhile(lambda part: not PATTERN & set(part), pattern.parts))
     rest = pattern.parts[len(fixed) :]
     return sorted(str(path) for path in Path(*fixed).glob(str(Path(*rest))) if path.is_file()) if rest else []
 
