@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from dalsegno import Store
 from dalsegno.settings import Settings
@@ -284,3 +284,43 @@ def test_a_long_error_never_breaks_its_row_on_a_phone(page: Page, desk: Desk, so
         assert box is not None
         assert box["x"] + box["width"] <= 360, path
         assert chip.evaluate("chip => chip.scrollWidth > chip.clientWidth"), "it is cut short"
+
+
+def test_a_key_never_acts_on_another_row(page: Page, desk: Desk, songs: Songs) -> None:
+    songs.gate.set()
+    first = desk.start()["id"]
+    desk.until(first, "completed_with_errors")
+    songs.gate.clear()
+    second = under_way(desk)
+    page.goto("/jobs")
+    expect(page.locator(LIVE)).to_be_visible()
+    pause = page.locator(f"#row-{second} [data-key=p]")
+    expect(pause).to_have_count(1)
+    page.evaluate("() => { window.clicks = 0; document.addEventListener('click', () => clicks++, true); }")
+    page.keyboard.press("p")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator(f"#row-{first}[data-cursor]")).to_be_visible()
+    page.keyboard.press("p")
+    assert page.evaluate("() => clicks") == 0
+    page.keyboard.press("k")
+    page.keyboard.press("p")
+    desk.until(second, "pause_requested")
+
+
+def test_a_region_that_could_not_be_fetched_is_asked_for_again(page: Page, desk: Desk, songs: Songs) -> None:
+    page.goto("/jobs")
+    expect(page.locator(LIVE)).to_be_visible()
+    refused: list[str] = []
+
+    def refuse_once(route: Route) -> None:
+        refused.append(route.request.url)
+        if len(refused) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/jobs?fragment=*", refuse_once)
+    job = desk.start()["id"]
+    expect(page.locator(f"#row-{job}")).to_be_visible()
+    assert len(refused) > 1

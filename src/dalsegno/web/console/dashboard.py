@@ -98,7 +98,7 @@ def plots(words: Words, charts: Charts) -> list[tuple[str, str, str]]:
     ]
     took = [
         {"label": f"{words.stage(each.service)} {name}", "color": LINES[place % len(LINES)], "values": values[:-1],
-         "dash": [4, 3] if name == "p95" else [], "points": {"show": True, "size": 4}}
+         "dash": [4, 3] if name == "p95" else [], "class": name, "points": {"show": True, "size": 4}}
         for place, each in enumerate(s for s in charts.series if any(s.p50[:-1]))
         for name, values in (("p50", each.p50), ("p95", each.p95))
     ]  # fmt: skip

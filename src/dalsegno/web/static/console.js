@@ -3,7 +3,7 @@ const $ = (css, root = document) => root && root.querySelector(css);
 const $$ = (css, root = document) => [...root.querySelectorAll(css)];
 const on = (names, work) => names.split(" ").forEach((name) => document.addEventListener(name, work));
 const [pill, drawer, help] = $$("#pill, #drawer, #help");
-const said = pill.dataset, lang = document.documentElement.lang, now = Date.now;
+const said = pill.dataset, now = Date.now;
 async function get(place, regions) {
 	const url = new URL(place, location);
 	url.searchParams.set("fragment", regions);
@@ -13,14 +13,16 @@ async function get(place, regions) {
 	return answer.text();
 }
 const swap = (target, text, how) => htmx.swap({ target, text, swap: how, sourceElement: target });
-const tick = (checked) => $$("[data-tick]").forEach((each) => Object.assign(each, { checked }));
+const tick = (checked) => $$("[data-tick]").forEach((each) => (each.checked = checked));
 const menus = (shut) => $$(".menu[open]").forEach((menu) => shut(menu) && (menu.open = false));
 
-// times in the reader's zone
-const skew = new Date(said.now) - now(), past = new Intl.RelativeTimeFormat(lang, { numeric: "auto", style: "narrow" });
+// the reader's zone
+const skew = new Date(said.now) - now();
+const past = new Intl.RelativeTimeFormat(document.documentElement.lang, { numeric: "auto", style: "narrow" });
 function ago(old) {
-	for (const [unit, size] of [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]])
-		if (old >= size || size < 2) return past.format(~~(-old / size), unit);
+	const sizes = { day: 86400, hour: 3600, minute: 60 };
+	for (const unit in sizes) if (old >= sizes[unit]) return past.format(~~(-old / sizes[unit]), unit);
+	return past.format(~~-old, "second");
 }
 function local(root) {
 	const today = new Date().toLocaleDateString("sv") + " ";
@@ -31,14 +33,12 @@ function local(root) {
 	}
 }
 
-// Live: a topic changed, fetch its regions.
+// A topic changed: fetch its regions.
 const dirty = new Set(), asked = {};
 let up, frozen, busy, timer, fresh = now();
 
 function touch(topic) {
-	for (const { id, dataset } of $$("[data-live]")) {
-		if (topic === undefined || dataset.live.split(" ").includes(topic)) dirty.add(id);
-	}
+	for (const { id } of $$(topic === undefined ? "[data-live]" : `[data-live~="${topic}"]`)) dirty.add(id);
 	if (busy || frozen || document.hidden || !dirty.size) return;
 	const due = (id) => (asked[id] || 0) + +($("#" + id)?.dataset.every || 1000);
 	clearTimeout(timer);
@@ -58,12 +58,12 @@ async function look(ids) {
 			const page = new DOMParser().parseFromString(await get(place, places[place]), "text/html");
 			for (const { id, outerHTML } of page.body.children) if ($("#" + id)) swap($("#" + id), outerHTML, "outerMorph");
 			fresh = now();
-		} catch {}
+		} catch { ids.forEach(dirty.add, dirty); }
 	}
 	busy = false;
 	touch(null);
 }
-// Rows stay put while somebody is at them.
+// Rows stay while somebody is at them.
 function still(old, next) {
 	for (const list of $$("[data-list]", old)) {
 		const there = $("#" + list.id, next), rows = {};
@@ -93,23 +93,26 @@ function tidy({ target } = {}) {
 }
 
 function show() {
-	const old = Math.round((now() - fresh) / 1e3);
+	const old = ~~((now() - fresh) / 1e3);
 	const kind = frozen ? "frozen" : up ? "on" : old > 15 ? "stale" : "lost";
-	pill.className = "pill " + kind;
 	const [word, small] = $$("b, small", pill);
-	if (word.textContent !== said[kind]) word.textContent = said[kind];
+	if (!pill.matches("." + kind)) word.textContent = said[kind];
+	pill.className = "pill " + kind;
 	small.textContent = old < 2 ? "" : ago(old);
 	local(document);
 	if (up || document.hidden) return;
 	htmx.trigger("#live", "wake");
 	if (old % 5 === 4) touch();
 }
-on("htmx:sse:after:connection", () => { up = true; touch(); show(); });
-on("htmx:sse:before:connection htmx:sse:error htmx:sse:close", () => { up = false; show(); });
+on("htmx:sse:before:connection htmx:sse:after:connection htmx:sse:error htmx:sse:close", ({ type }) => {
+	up = /after/.test(type);
+	up && touch();
+	show();
+});
 on("htmx:sse:before:message", ({ detail: { message: { event } } }) => {
 	up = event !== "stale";
 	if (up && !dirty.size) fresh = now();
-	if (!/hello|beat|stale/.test(event)) touch(/resync|fresh/.test(event) ? undefined : event);
+	touch(/resync|fresh/.test(event) ? undefined : event);
 });
 on("visibilitychange", () => touch());
 on("DOMContentLoaded", show);
@@ -122,12 +125,12 @@ on("click", async (event) => {
 	menus((menu) => !menu.contains(target));
 	if (target.closest("[data-help]")) help.showModal();
 	if (target.matches(".hash")) document.execCommand("copy");
-	if (target.closest(".arrivals")) { target.closest("[data-live]").dataset.all = ""; touch(); }
+	if (target.closest(".arrivals")) target.closest("[data-live]").dataset.all = "", touch();
 	if (!link || event.ctrlKey || event.metaKey) return;
 	event.preventDefault();
 	try {
 		await swap(drawer, await get(link.href, "drawer"), "innerHTML");
-		if (!drawer.open) drawer.showModal();
+		drawer.open || drawer.showModal();
 	} catch { location = link.href; }
 });
 
@@ -141,9 +144,11 @@ function move(step) {
 	next.dataset.cursor = "";
 	next.scrollIntoView({ block: "nearest" });
 }
+// Never another row's key.
 function press(key) {
-	const bulk = $("[data-tick]:checked") && $(".bulk");
-	const found = [bulk, cursor(), $("#main"), $(".top")].map((place) => $(`[data-key=${key}]`, place)).find(Boolean);
+	const own = `[data-key=${key}]`, bulk = $("[data-tick]:checked") && $(".bulk");
+	const page = $("[data-list] " + own) ? null : $(`#main ${own}:not(.bulk *)`) || $(".top " + own);
+	const found = $(own, bulk) || $(own, cursor()) || page;
 	found?.focus();
 	found?.click();
 }
@@ -161,20 +166,20 @@ on("keydown", (event) => {
 	const act = place ? () => place.click() : {
 		"?": () => help.showModal(),
 		"/": () => $("[data-filter]")?.focus(),
-		g: () => { going = now(); },
+		g: () => (going = now()),
 		j: () => move(1),
 		k: () => move(-1),
 		x: () => $("[data-tick]", cursor())?.click(),
 		Enter: free && (() => $("a", cursor())?.click()),
 		" ": free && (() => { frozen = !frozen; show(); touch(); }),
 	}[key] || ("rfpe".includes(key) && (() => press(key)));
-	if (act) { event.preventDefault(); act(); }
+	if (act) event.preventDefault(), act();
 });
 
 function draw(figure) {
 	const text = $("data", figure).value, { data, lines, unit } = JSON.parse(text), plot = $(".plot", figure);
 	const size = () => ({ width: plot.clientWidth, height: 150 });
-	if (figure.text === text || !window.uPlot) return;
+	if (figure.text === text || !self.uPlot) return;
 	figure.text = text;
 	if (figure.chart?.series.length === data.length) return figure.chart.setData(data);
 	figure.chart?.destroy();
@@ -182,13 +187,12 @@ function draw(figure) {
 	const axis = { stroke: colour("quiet"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
 	figure.chart = new uPlot({
 		...size(), scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
-		axes: [{ ...axis, values: "{HH}:{mm}" }, { ...axis, size: 60, values: (_, all) => all.map((value) => value + unit) }],
-		legend: { markers: { dash: (_, place) => lines[place - 1]?.dash?.length ? "dotted" : "solid" } },
+		axes: [{ ...axis, values: "{HH}:{mm}" }, { ...axis, size: 60, values: (_, all) => all.map((each) => each + unit) }],
 		series: [{}, ...lines.map(({ color, ...line }) => ({
-			...line, stroke: colour(color), value: (_, value) => value == null ? "" : value + unit,
+			...line, stroke: colour(color), value: (_, at) => at == null ? "" : at + unit,
 		}))],
 	}, data, plot);
-	figure.watch ||= new ResizeObserver(() => figure.chart.setSize(size())).observe(plot) || true;
+	figure.watch ||= new ResizeObserver(() => figure.chart.setSize(size())).observe(plot) || 1;
 }
 
 tidy();
