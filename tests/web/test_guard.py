@@ -54,6 +54,21 @@ def test_a_name_with_something_hidden_in_it_is_refused(desk: Desk, host: str) ->
     assert raw(desk, f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n") in (421, 400)
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/", "/api/jobs", "/static/console.css", "/openapi.json"])
+def test_the_head_of_an_answer_may_be_asked_for_alone(desk: Desk, path: str) -> None:
+    whole, head = desk.http.get(path), desk.http.head(path)
+    assert (head.status_code, head.headers["content-type"]) == (whole.status_code, whole.headers["content-type"])
+    assert head.content == b""
+
+
+def test_the_head_of_the_stream_is_refused_at_once(desk: Desk) -> None:
+    assert desk.http.head("/api/events/stream").status_code == 405
+
+
+def test_tools_find_the_description_of_the_api_where_they_look_first(desk: Desk) -> None:
+    assert desk.http.get("/openapi.json").json() == desk.http.get("/api/openapi.json").json()
+
+
 def test_exactly_one_name_is_taken(desk: Desk) -> None:
     assert raw(desk, "GET /api/jobs HTTP/1.1\r\nHost: evil.example\r\n\r\n") == 421
     assert raw(desk, "GET /api/jobs HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n") in (421, 400)

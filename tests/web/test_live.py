@@ -397,8 +397,13 @@ def test_a_writer_that_takes_its_time_holds_back_events_but_no_topics(
 
 
 def test_it_goes_through_an_outage(
-    postgres: Postgres, postgres_url: str, stores: Callable[..., Store], consoles: Callable[..., Desk]
+    postgres: Postgres,
+    postgres_url: str,
+    stores: Callable[..., Store],
+    consoles: Callable[..., Desk],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(live, "BEAT", 0.1)
     store = stores(postgres_url)
     desk = consoles(store)
     add(store, "job_running", job_id=1)
@@ -406,6 +411,9 @@ def test_it_goes_through_an_outage(
         postgres.stop()
         try:
             listener.wait_for("stale")
+            kept_open = len(listener.comments)
+            wait_until(lambda: len(listener.comments) > kept_open + 1, "signs of life")
+            assert listener.names()[-1] == "stale", "no beat that would pass for news"
             with Listener(desk.url) as late, Listener(desk.url, events="full", last_event_id="0") as lost:
                 late.wait_for("stale")
                 lost.wait_for("resync")

@@ -9,13 +9,19 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from dalsegno.web.api.describing import JSON, examples
 from dalsegno.web.console.frame import render
 from dalsegno.web.room import Here
 
 router = APIRouter(include_in_schema=False)
+
+
+@router.get("/openapi.json")
+def openapi(request: Request) -> Response:
+    """Where tools look first; it lies with the rest of the API."""
+    return JSONResponse(request.app.openapi())
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from dalsegno.web.problems import FIRST, UNEXPECTED, Page, problem, problem_of
 logger = logging.getLogger("dalsegno.web")
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
+ENDLESS = "/api/events/stream"
+"""Never asked for its head alone: its body has no end that could be left out."""
 MAX_BODY = 2_000_000
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 HEADERS = {
@@ -76,7 +78,9 @@ class Guard:
             await self._recognise(scope, headers)
             if self._read_only and scope["method"] not in READS and scope["path"] not in SIGNING | PREVIEWS:
                 raise ReadOnly
-            await self._app(scope, _limited(receive), send_guarded)
+            # The server leaves the body out: it goes by the scope that it made.
+            asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" and scope["path"] != ENDLESS else scope
+            await self._app(asked, _limited(receive), send_guarded)
         except LoginNeeded as error:
             await self._to_login(scope, headers, error)(scope, receive, send_guarded)
         except HostRefused as error:  # whoever calls us by another name sees nothing of ours

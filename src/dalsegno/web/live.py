@@ -40,6 +40,7 @@ STALE = 5.0
 IDLE = 5.0
 """Seconds for which it goes on looking when nobody listens: a page that is left for the next one comes back."""
 RETRY = 2000
+COMMENT = ": still here\n"
 
 
 class Live:
@@ -286,5 +287,7 @@ class Live:
                 beaten = now
                 for subscriber in self._subscribers:
                     cursor = None if subscriber.full else self.cursor
-                    beat = message("beat", self._data(), cursor, more=": still here\n")
+                    beat = message("beat", self._data(), cursor, more=COMMENT)
+                    if self._stale_since is not None:  # kept open, without a word that would pass for news
+                        beat = f"{COMMENT}\n".encode()
                     subscriber.offer("beat", beat)
