@@ -1,4 +1,4 @@
-"""What every page offers: language and theme, everything's pause, and why something does not run."""
+"""What every page offers: language and looks, kept views, everything's pause, and why something does not run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dalsegno.engine.holds import EVERYTHING, UNSAID, hold, release
 from dalsegno.insight.explain import explain_anyway, subject_of
 from dalsegno.insight.explain.outage import UNKNOWN
 from dalsegno.web.console.acting import Form, acted, field, local
-from dalsegno.web.console.frame import THEMES, render, words_of
+from dalsegno.web.console.frame import DENSITIES, THEMES, render, words_of
 from dalsegno.web.console.gates import gating
 from dalsegno.web.console.i18n import COOKIE, LANGUAGES, language_of
 from dalsegno.web.console.pages import pages
+from dalsegno.web.console.views import cookie_of, kept, with_view, without, written
 from dalsegno.web.room import Here, Who
 
 router = pages()
@@ -21,13 +22,28 @@ YEAR = 365 * 86_400
 
 
 @router.get("/preferences")
-def preferences(language: str = "", theme: str = "", back: str = "/") -> Response:
+def preferences(language: str = "", theme: str = "", density: str = "", back: str = "/") -> Response:
     """Kept in the reader's browser only."""
     answer = RedirectResponse(local(back, "/"), status_code=303)
-    if language in LANGUAGES:
-        answer.set_cookie(COOKIE, language, max_age=YEAR, httponly=True, samesite="strict")
-    if theme in THEMES:
-        answer.set_cookie("theme", theme, max_age=YEAR, httponly=True, samesite="strict")
+    for name, chosen, known in (
+        (COOKIE, language, LANGUAGES),
+        ("theme", theme, THEMES),
+        ("density", density, DENSITIES),
+    ):
+        if chosen in known:
+            answer.set_cookie(name, chosen, max_age=YEAR, httponly=True, samesite="strict")
+    return answer
+
+
+@router.get("/{page:path}/views")
+def views(request: Request, page: str, name: str = "", forget: str = "", query: str = "") -> Response:
+    """Keep a filter of a page under a name, or forget one. In the reader's browser, too, and sent to that page only."""
+    path = local(f"/{page}", "/")
+    found = without(kept(request.cookies, path), forget)
+    if name.strip():
+        found = with_view(found, name.strip(), query)
+    answer = RedirectResponse(f"{path}?{query}" if query else path, status_code=303)
+    answer.set_cookie(cookie_of(path), written(found), max_age=YEAR, path=path, httponly=True, samesite="strict")
     return answer
 
 

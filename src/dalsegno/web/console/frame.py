@@ -27,11 +27,13 @@ from dalsegno.version import VERSION
 from dalsegno.web.console import meanings, mistakes
 from dalsegno.web.console.i18n import LANGUAGES, language_of, texts
 from dalsegno.web.console.places import PLACES
+from dalsegno.web.console.views import kept
 from dalsegno.web.console.words import Words
 from dalsegno.web.room import Room
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 THEMES = ("auto", "light", "dark")
+DENSITIES = ("comfortable", "compact")
 FLASH = "flash"
 """The cookie that carries what was just done over a redirect."""
 ALWAYS = ("holds",)
@@ -52,6 +54,9 @@ class Frame:
         chosen = request.cookies.get("theme", "auto")
         self.theme = chosen if chosen in THEMES else "auto"
         self.themes = THEMES
+        density = request.cookies.get("density", "")
+        self.density = density if density in DENSITIES else DENSITIES[0]
+        self.densities = DENSITIES
         self.read_only = here.read_only
         self.signed_in: bool = getattr(request.state, "signed_in", False)
         self.topics = ",".join(dict.fromkeys([*ALWAYS, *live]))
@@ -72,6 +77,19 @@ class Frame:
         pairs = [(key, value) for key, value in kept if key not in changes]
         pairs += [(key, str(value)) for key, value in changes.items() if value not in (None, "")]
         return f"{self.path}?{urlencode(pairs)}" if pairs else self.path
+
+    @property
+    def query(self) -> str:
+        """What this address shows, wherever in it the reader has come to."""
+        return urlsplit(self.with_(cursor=None)).query
+
+    @cached_property
+    def views(self) -> list[tuple[str, str, bool]]:
+        """Filters of this page that the reader keeps: name, address, and whether it is shown now."""
+        return [
+            (name, f"{self.path}?{query}", query == self.query)
+            for name, query in kept(self._request.cookies, self.path).items()
+        ]
 
     @cached_property
     def held(self) -> HoldLine | None:
