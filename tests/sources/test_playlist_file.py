@@ -101,6 +101,25 @@ def test_csv_as_exportify_writes_it(tmp_path: Path) -> None:
     assert (track.track_no, track.disc_no, track.year, track.isrc, track.duration) == (3, 1, 2010, "USX123", 201.5)
 
 
+def test_an_id_that_says_whose_it_is_names_one_song_in_every_list(tmp_path: Path) -> None:
+    for name, head in (("a.csv", "id"), ("b.csv", "Track ID"), ("c.csv", "Spotify ID")):
+        (track,) = read(tmp_path / name, f"title,{head}\nA,spotify:track:1\n")
+        assert track.id == "spotify:track:1"
+    for name in ("a.csv", "b.csv"):
+        (track,) = read(tmp_path / name, "id,title,Spotify ID\n1,A,4iV9\n")
+        assert track.id == "4iV9"
+
+
+def test_a_plain_id_names_a_song_in_its_own_list_alone(tmp_path: Path) -> None:
+    rows = "id,title,url\n1,A,http://h.example/a.mp3\n2,B,\n"
+    first = [track.id for track in read(tmp_path / "a.csv", rows)]
+    second = [track.id for track in read(tmp_path / "b.csv", rows)]
+    assert len({*first, *second}) == 4
+    assert [id.partition(":")[2] for id in first] == ["1", "2"]
+    again = rows.replace("A", "A (live)").replace("h.example", "new.example")
+    assert [track.id for track in read(tmp_path / "a.csv", again)] == first, "however it is corrected"
+
+
 def test_a_plain_list(tmp_path: Path) -> None:
     tracks = read(tmp_path / "a.txt", "# mine\nhttp://h.example/a%20b.mp3\n\n  https://h.example/c?x=1  \n")
     assert [track.title for track in tracks] == ["a b", "c"]

@@ -128,7 +128,7 @@ class PlaylistFiles(Source):
         if entry.cover.startswith(WEB) and lasting(entry.cover):
             snapshot["cover"] = entry.cover
         return Track(
-            id=_id(where, entry),
+            id=_id(playlist, where, entry),
             title=entry.title,
             artists=entry.artists,
             album=entry.album,
@@ -211,10 +211,12 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _id(where: str, entry: Entry) -> str:
-    """Where it is; or how the list calls it; or, failing both, the song itself."""
+def _id(playlist: str, where: str, entry: Entry) -> str:
+    """How everybody calls it; or how its own list does; or where it is; or, failing all, the song itself."""
     if entry.known_as:
         return entry.known_as[:200]
+    if entry.numbered:
+        return f"{hashlib.sha256(playlist.encode()).hexdigest()[:12]}:{entry.numbered[:200]}"
     if where:
         plain = named(where) if lasting(where) else without_login(where).partition("?")[0]
         return plain if len(plain) <= 300 else hashlib.sha256(plain.encode()).hexdigest()

@@ -30,7 +30,9 @@ class Entry:
     """A URL or a path, as written; empty where only the song is named."""
     cover: str = ""
     known_as: str = ""
-    """An identifier of its own, where the list has one."""
+    """An identifier that means the same song in every list, such as spotify:track:…"""
+    numbered: str = ""
+    """One that means it in this list: in the next, the same may be another song's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +177,10 @@ NAMES = {
     "track_no": ("track number", "track no", "track_no", "trackno"),
     "disc_no": ("disc number", "disc no", "disc_no", "discno"),
     "year": ("year", "release date", "album release date"),
-    "known_as": ("track uri", "spotify uri", "track id", "spotify id", "id"),
+    "id": ("track uri", "track id", "id"),
+    "service_id": ("spotify uri", "spotify id"),
 }
-"""What a column may be called, in small letters; the last two lines are how Exportify writes them."""
+"""What a column may be called, in small letters, also as Exportify writes it."""
 
 
 def _csv(text: str) -> Listing:
@@ -208,7 +211,8 @@ def _row(values: dict[str, str]) -> Entry:
     )
     milliseconds = _int(values.get("milliseconds", ""))
     year = re.match(r"[12]\d{3}", values.get("year", ""))
-    place = values.get("place", "")
+    place, own = values.get("place", ""), values.get("id", "")
+    known_as = own if ":" in own else values.get("service_id", "")
     return Entry(
         title=values.get("title", "") or (stem(place) if place else ""),
         artists=tuple(each for each in several if each),
@@ -219,7 +223,8 @@ def _row(values: dict[str, str]) -> Entry:
         duration=milliseconds / 1000 if milliseconds else _clock(values.get("seconds", "")),
         isrc=values.get("isrc") or None,
         place=place,
-        known_as=values.get("known_as", ""),
+        known_as=known_as,
+        numbered="" if known_as else own,
     )
 
 
