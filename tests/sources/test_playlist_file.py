@@ -160,6 +160,16 @@ def test_files_beside_the_playlist(tmp_path: Path) -> None:
     assert len({track.id for track in tracks}) == 1
 
 
+def test_a_colon_in_a_folder_or_a_name_makes_no_address(tmp_path: Path) -> None:
+    songs = [wav(tmp_path / "Re:Zero.wav"), wav(tmp_path / "Disc 1: Rain" / "01.wav")]
+    tracks = read(tmp_path / "a.m3u", "Re:Zero.wav\nDisc 1: Rain/01.wav\nspotify:track:1\nsmb://nas/x.wav\n")
+    with files(tmp_path / "a.m3u") as source:
+        assert [source.resolve(track).path for track in tracks[:2]] == songs
+        for track in tracks[2:]:
+            with pytest.raises(Unusable, match="does not say where"):
+                source.resolve(track)
+
+
 def test_files_elsewhere_only_under_folder_roots(tmp_path: Path) -> None:
     song = wav(tmp_path / "music" / "1.wav")
     (tmp_path / "lists").mkdir()
@@ -198,7 +208,8 @@ def test_a_playlist_over_http_names_what_lies_beside_it(caddy: tuple[str, Path])
 
 def test_a_playlist_over_http_never_names_a_file_here(caddy: tuple[str, Path]) -> None:
     url, root = caddy
-    (root / "evil.m3u").write_text("file:///etc/passwd\nC:\\Windows\\system.ini\nftp://h/x.mp3\n")
+    (root / "evil.m3u").write_text("file:///etc/passwd\nC:\\Windows\\system.ini\nftp://h/x.mp3\nRe:Zero.wav\n")
+    wav(root / "Re:Zero.wav")
     with files(f"{url}/evil.m3u") as source:
         for track in source.tracks(next(iter(source.playlists(POOL)))):
             with pytest.raises(Unusable, match="does not say where"):

@@ -194,13 +194,15 @@ def _whole(place: str, entry: str) -> str:
             if urlsplit(entry).netloc in ("", "localhost")
             else ""
         )
-    if not entry or "://" in entry or ":" in entry.partition("/")[0][2:]:
+    if not entry:
         return ""
     folder = Path(place).absolute().parent
     written = folder / _sound(entry)
     for path in (written, folder / _sound(entry.replace("\\", "/")), folder / _sound(unquote(entry))):
         if _exists(path):
             return storable(os.path.normpath(path))
+    if "://" in entry or ":" in entry.partition("/")[0][2:]:  # smb://…, spotify:track:…
+        return ""
     return storable(os.path.normpath(written))
 
 
