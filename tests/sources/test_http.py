@@ -173,7 +173,25 @@ def test_a_redirect_loop_ends(http: Http, server: Hostile) -> None:
     with pytest.raises(Unusable, match="redirects without end") as caught:
         http.open(server.url + "/a", trusted=True)
     assert caught.value.code == "redirect_loop"
-    assert len(server.requests) == 6
+    assert len(server.requests) == 1, "whoever is asked the same again says the same again"
+
+
+def test_ten_redirects_are_followed_and_no_more(http: Http, server: Hostile) -> None:
+    server.answers |= {f"/{step}": redirect(f"/{step + 1}") for step in range(11)} | {"/11": ok(b"there")}
+    assert read(http, server.url + "/1") == b"there"
+    with pytest.raises(Unusable, match="redirects more than 10 times") as caught:
+        http.open(server.url + "/0", trusted=True)
+    assert caught.value.code == "redirect_loop"
+
+
+def test_a_redirect_back_without_the_login_is_no_loop(http: Http, server: Hostile) -> None:
+    """What is sent is another question: some hosts pass by a sign-in on the way."""
+    with hostile() as other:
+        other.answers["/back"] = redirect(f"{server.url}/a")
+        server.answers["/a"] = redirect(f"{other.url}/back")
+        with pytest.raises(Unusable, match="redirects without end"):
+            http.open(server.url + "/a", headers={"Authorization": "Bearer x"}, trusted=True)
+    assert [headers.get("authorization") for _, headers in server.requests] == ["Bearer x", None]
 
 
 @pytest.mark.parametrize(

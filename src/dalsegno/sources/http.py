@@ -23,7 +23,8 @@ from dalsegno.sources.wire import Headers, Stale, Wire
 from dalsegno.version import VERSION
 
 __all__ = ["DOCUMENT_MAX", "MIB", "Document", "Headers", "Http", "Method", "Response"]
-REDIRECTS_MAX = 5
+REDIRECTS_MAX = 10
+"""Podcasts go from one counter of listeners to the next."""
 IDLE_MAX = 128
 """Connections kept open while nobody uses them, over all hosts."""
 USER_AGENT = f"dalsegno/{VERSION}"
@@ -67,6 +68,7 @@ class Http:
         place = target(url)
         home = place.host
         sent = dict(headers or {})
+        seen = set()
         for _ in range(REDIRECTS_MAX + 1):
             timeout = self.read_timeout if read_timeout is None else read_timeout
             answer = self._ask(place, sent, trusted, method, timeout, form)
@@ -74,6 +76,7 @@ class Http:
             if where is None:
                 return answer
             answer.drain()
+            seen.add((place, *sent.items()))
             before, place = place, target(urljoin(place.url, where))
             if form is not None and (place.scheme, place.authority) != (before.scheme, before.authority):
                 raise Unusable(f"{home} leads elsewhere with what was meant for it alone.", code="redirect_refused")
@@ -82,7 +85,9 @@ class Http:
                 sent = {name: value for name, value in sent.items() if name.lower() in HARMLESS}
             elif before.authorization and not place.authorization:
                 sent.setdefault("Authorization", before.authorization)
-        raise Unusable(f"{home} redirects without end.", code="redirect_loop")
+            if (place, *sent.items()) in seen:
+                raise Unusable(f"{home} redirects without end: back to where it led from.", code="redirect_loop")
+        raise Unusable(f"{home} redirects more than {REDIRECTS_MAX} times.", code="redirect_loop")
 
     def get(
         self,
