@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,10 @@ import sqlalchemy as sa
 from dalsegno import Item, Store, service
 from dalsegno.engine.bulk import apply_bulk
 from dalsegno.insight.bulk import matching
+from dalsegno.store.hot import Claimed
+from dalsegno.store.postgres_sql import LOCK_STAGES
 from dalsegno.store.schema import commands, items
+from dalsegno.store.store import Tx
 from tests.helpers import (
     admit,
     ask,
@@ -231,4 +235,40 @@ def test_it_is_not_taken_before_its_delay_is_over(store: Store) -> None:
     assert first.key == keys(4)[0]
     settle(store, [first], "pending", due_at=store.clock.now() + timedelta(hours=1))
     assert [item.key for item in claim(store, process, 9)] == keys(4)[1:]
+    assert_sound(store, job)
+
+
+class Between:
+    """Passes everything on to the driver's connection; before the stages are locked, something else happens once."""
+
+    def __init__(self, raw: Any, happen: list[Callable[[], object]]) -> None:
+        self._raw = raw
+        self._happen = happen
+
+    def execute(self, statement: str, params: Any = None) -> Any:
+        if statement == LOCK_STAGES and self._happen:
+            self._happen.pop()()
+        return self._raw.execute(statement, params)
+
+
+def test_what_is_wanted_after_all_while_a_claim_passes_it_by_is_not_left_behind(
+    postgres_url: str, stores: Callable[..., Store]
+) -> None:
+    """The claim has taken its range while the item was skipped, and the retry finds the item beyond the mark."""
+    store, desk = stores(postgres_url), stores(postgres_url)
+    process = register(store)
+    job = submitted(store, items=5).job_id
+    second = item_of(store, job, keys(5)[1])["id"]
+    skip(store, f"job:{job} key:{keys(5)[1]}")
+    meanwhile: list[Callable[[], object]] = [lambda: command(desk, "force_retry_item", item_id=second)]
+
+    def work(tx: Tx) -> list[Claimed]:
+        tx.raw = Between(tx.raw, meanwhile)
+        return tx.hot.claim(tx, "work", process, 3)
+
+    claimed = store.write("claim", work)
+    assert not meanwhile
+    assert_sound(store, job)
+    assert [item.key for item in claimed] == keys(5)[:3]
+    assert [item.key for item in claim(store, process, 9)] == keys(5)[3:]
     assert_sound(store, job)

@@ -25,6 +25,7 @@ from dalsegno.engine.rescuer import rescue
 from dalsegno.engine.scheduler import admit, cancel_some, sweep, wake_due
 from dalsegno.engine.service import Services
 from dalsegno.engine.settler import Rules, Settler
+from dalsegno.engine.skip import skip_items
 from dalsegno.errors import CommandRefused
 from dalsegno.model.outcome import Done, Fail, Outcome, Release, Retry, Skip
 from dalsegno.model.states import JOB_UNFINISHED
@@ -35,6 +36,8 @@ SECONDS = 8.0
 WORKERS = 4
 JOBS = 6
 ITEMS = 40
+MOST = 12
+"""Items in one claim."""
 SERVICES = ("collect", "download", "upload")
 
 
@@ -90,7 +93,7 @@ class Worker:
 
     def turn(self, rng: random.Random) -> None:
         self.planner.tick()
-        name, want, process_id = rng.choice(SERVICES), rng.randint(1, 12), self.heart.process_id
+        name, want, process_id = rng.choice(SERVICES), rng.randint(1, MOST), self.heart.process_id
         claimed = self.store.write("claim", lambda tx: tx.hot.claim(tx, name, process_id, want))
         needed = {row.stage_id for row in claimed}
         infos = self.store.read(lambda tx: _stage_infos(tx, needed)) if needed else {}
@@ -137,7 +140,8 @@ def workflow(number: int) -> Workflow:
 
 
 def operator(store: Store) -> Callable[[random.Random], None]:
-    """Pauses, resumes, re-prioritises, retries and now and then cancels, without looking first."""
+    """Pauses, resumes, re-prioritises, retries and now and then cancels, without looking first; skips what is about to
+    be claimed, and wants it after all."""
 
     def turn(rng: random.Random) -> None:
         picture = look(store)
@@ -157,6 +161,13 @@ def operator(store: Store) -> Callable[[random.Random], None]:
             action = lambda tx: cancel_job(tx, job_id, "desk")  # noqa: E731
         with contextlib.suppress(CommandRefused):
             store.write("command", action)
+        low = {key: stage["low_seq"] for key, stage in picture.stages.items()}
+        next_ones = [item for item in picture.items.values() if 0 < item["seq"] - low[item["stage_id"]] <= MOST]
+        if next_ones:
+            chosen = rng.choice(next_ones)
+            store.write("command", lambda tx: skip_items(tx, chosen["job_id"], [chosen["id"]], "desk", {}))
+            with contextlib.suppress(CommandRefused):
+                store.write("command", lambda tx: retry_item(tx, chosen["id"], "desk", force=True))
 
     return turn
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from dalsegno import Store, submit
+from dalsegno.engine.skip import skip_items
+from dalsegno.store.postgres_sql import LEFT_BEHIND
 from dalsegno.store.store import Tx
-from tests.helpers import admit, chain, claim, keys, named, one_step, register, settle
+from tests.helpers import admit, chain, claim, item_of, keys, named, one_step, register, settle
 
 FEW, MANY, BLOCKED, WANT = 1_000, 100_000, 100_000, 50
 BESIDE = 50
@@ -59,15 +61,18 @@ def recorded(store: Store, process: int) -> Statements:
     return seen
 
 
-def filled(store: Store, pending: int) -> int:
+def filled(store: Store, pending: int, *, skipped: bool = True) -> int:
     """A job with this many pending items and 100,000 that wait for them, and other jobs beside it."""
     workflow = chain("work", "work")
     process = register(store)
-    submit(store, workflow, items={"a": keys(pending), "b": keys(BLOCKED)}, priority=1)
+    job = submit(store, workflow, items={"a": keys(pending), "b": keys(BLOCKED)}, priority=1).job_id
     for _ in range(BESIDE):
         submit(store, one_step(), items=keys(3))
     admit(store)
     settle(store, claim(store, process, 20), "pending")  # some come back: their path is explained too
+    if skipped:  # and so is the second look of a claim that passes a number by
+        item = item_of(store, job, keys(30)[-1])["id"]
+        store.write("test", lambda tx: skip_items(tx, job, [item], "test", {}))
     return process
 
 
@@ -189,3 +194,14 @@ def test_a_wide_stage_does_not_hide_a_more_urgent_one(store: Store) -> None:
     urgent = submit(store, named(*one_step().steps), items=keys(2), priority=1).job_id
     admit(store)
     assert [item.job_id for item in claim(store, process, 2)] == [urgent, urgent]
+
+
+@pytest.mark.parametrize("skipped", [False, True])
+def test_on_postgresql_only_a_claim_that_passes_a_number_by_looks_at_its_range_again(
+    postgres_url: str, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, skipped: bool
+) -> None:
+    monkeypatch.setattr("tests.store.test_claim_plan.BLOCKED", 1)
+    store = stores(postgres_url)
+    process = filled(store, FEW, skipped=skipped)
+    looks = [statement for statement, _ in recorded(store, process) if statement == LEFT_BEHIND]
+    assert len(looks) == skipped

@@ -23,6 +23,7 @@ from dalsegno.store.postgres_sql import (
     INSERT_EVENTS,
     INSERT_MISSING,
     KNOWN_STAGES,
+    LEFT_BEHIND,
     LOCK_STAGES,
     OPEN_STAGES,
     OPEN_STAGES_ELSEWHERE,
@@ -96,6 +97,11 @@ class PostgresHot(Hot):
         for share in shares:
             mark = marks.get(share.id)
             if mark is None or mark[3] != share.mark or mark[1] < taken[share.id] or mark[2] < share.back:
+                raise Raced
+            # A number without an item of ours: whoever put that one back in line before the stage was locked saw it
+            # beyond the mark. Below the mark nobody would look for it.
+            passed_by = share.low - share.mark > taken[share.id] - share.back
+            if passed_by and raw.execute(LEFT_BEHIND, (share.id, share.mark, share.low)).fetchone():
                 raise Raced
         raw.execute(
             STAGES_CLAIMED,

@@ -88,6 +88,14 @@ SELECT id, stage_id, job_id, seq, key, lease, attempt, interruptions, forced, pa
 FROM moved
 """
 
+# What was not pending when a claim took its range, skipped by hand above all, may be wanted after all a moment later.
+LEFT_BEHIND = """
+SELECT 1
+FROM items
+WHERE stage_id = %s AND seq > %s AND seq <= %s AND status = 'pending'
+LIMIT 1
+"""
+
 CLAIM_RETURNED = """
 WITH moved AS (
     UPDATE items
