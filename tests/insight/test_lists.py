@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dalsegno import Store
+from dalsegno import Lane, Store, submit
 from dalsegno.insight.commands import COMMANDS, find_commands
+from dalsegno.insight.dashboard import read_dashboard
 from dalsegno.insight.events import EVENTS, find_events
 from dalsegno.insight.grammar import Grammar
-from dalsegno.insight.jobs import JOBS, find_jobs
+from dalsegno.insight.jobs import JOBS, find_jobs, find_queued
 from dalsegno.insight.logs import LOGS, count_levels, find_logs
 from dalsegno.insight.query import parse
 from dalsegno.store.schema import events, jobs, logs
-from tests.helpers import claim, command, named, one_step, register, settle, submitted
+from tests.helpers import admit, claim, command, keys, named, one_step, register, settle, submitted
 
 LEVELS = ("debug", "info", "warn", "error")
 
@@ -84,6 +85,62 @@ def everything(store: Store, find: Callable[..., Any], among: Grammar, text: str
 )
 def test_jobs(history: Store, text: str, expected: list[int]) -> None:
     assert [line.job.id for line in everything(history, find_jobs, JOBS, text)] == expected
+
+
+@pytest.fixture
+def queues(store: Store) -> dict[str, list[int]]:
+    """Twelve jobs in each of two lanes, none of which was admitted; in the order in which they will run."""
+    waiting = []
+    for number in range(12):
+        for lane in ("low", "high"):
+            workflow = one_step(lane=Lane(name=lane, max_active=1))
+            priority = -number % 4 - 2
+            job = submit(store, workflow, items=keys(1), priority=priority, requested_by=f"shelf {number % 2}").job_id
+            waiting.append((priority, job, lane))
+    turns = sorted(waiting)
+    return {
+        "": [job for _, job, _ in turns],
+        "lane:high": [job for _, job, lane in turns if lane == "high"],
+        'by:"shelf 1"': [job for _, job, _ in turns if (job - 1) // 2 % 2],
+        'lane:l* -by:"shelf 1"': [job for _, job, lane in turns if lane == "low" and not (job - 1) // 2 % 2],
+        "lane:nowhere": [],
+        "shelf -job:1,2": [job for _, job, _ in turns if job > 2],
+    }
+
+
+def test_jobs_that_wait_are_told_in_the_order_in_which_they_will_run(
+    store: Store, queues: dict[str, list[int]]
+) -> None:
+    for text, expected in queues.items():
+        found = everything(store, find_queued, JOBS, f"state:queued {text}", limit=5)
+        assert [line.job.id for line in found] == expected, text
+    admit(store)
+    left = [line.job.id for line in everything(store, find_queued, JOBS, "state:queued lane:high", limit=5)]
+    assert left == queues["lane:high"][1:], "the first of them runs"
+
+
+def test_a_page_of_jobs_that_wait_comes_further_however_short_the_time(
+    store: Store, queues: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One lane is looked through a little, the other as a whole: nothing is told before what was not read yet."""
+    monkeypatch.setattr("dalsegno.insight.walk.QUICK", 0.0)
+    monkeypatch.setattr("dalsegno.insight.walk.FIRST", 2)
+    monkeypatch.setattr("dalsegno.insight.jobs.SECONDS", 1e-9)
+    found = everything(store, find_queued, JOBS, 'state:queued by:"shelf 1"', limit=5)
+    assert [line.job.id for line in found] == queues['by:"shelf 1"']
+
+
+def test_the_dashboard_shows_what_runs_next_however_many_jobs_wait(store: Store) -> None:
+    lane = Lane(name="one", max_active=1)
+    for _ in range(110):
+        submit(store, one_step(lane=lane), items=keys(1))
+    board = store.read(lambda tx: read_dashboard(tx, parts={"jobs"}))
+    assert [line.job.id for line in board.waiting] == list(range(2, 10)), "the first is the one that is shown"
+    admit(store)
+    command(store, "pause", job_id=1)
+    board = store.read(lambda tx: read_dashboard(tx, parts={"job", "jobs"}))
+    assert board.job is not None
+    assert [board.job.detail.job.id, *(line.job.id for line in board.waiting)] == list(range(1, 10))
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from dalsegno.insight.events import EVENTS, find_events
 from dalsegno.insight.finding import find_items
 from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.groups import GROUPS, find_groups
-from dalsegno.insight.jobs import JOBS, find_jobs
+from dalsegno.insight.jobs import JOBS, find_jobs, find_queued, list_waiting
 from dalsegno.insight.logs import LOGS, find_logs
 from dalsegno.insight.query import parse
-from dalsegno.store.schema import logs
+from dalsegno.store.schema import jobs, lanes, logs
 from dalsegno.store.store import Tx
-from tests.helpers import ask, begin, chain, claim, keys, one_step, register, settle, submitted
+from tests.helpers import ask, begin, chain, claim, job_of, keys, one_step, register, settle, submitted
 
 LARGE = ("items", "events", "logs", "songs", "bulk_items")
 """Tables that a page never reads as a whole."""
@@ -77,19 +77,67 @@ def test_every_page_goes_by_an_index(history: Store) -> None:
                 assert not sorted_whole, f"{text}: {lines}"
 
 
+@pytest.mark.parametrize("analysed", [False, True], ids=["without statistics", "with statistics"])
+def test_the_jobs_that_wait_are_read_in_their_turn_by_their_index(store: Store, analysed: bool) -> None:
+    """However many there are: as many as a page has are read of each lane, and none is sorted but those."""
+    first = job_of(store, submitted(store, one_step(), items=1).job_id)
+    shared = {key: first[key] for key in ("workflow_id", "created_at", "updated_at")}
+    rows = [
+        {**shared, "lane": f"lane-{n % 3}", "order_seq": n + 10, "priority": n % 7 - 3, "pause_reason": None}
+        for n in range(6_000)
+    ]
+
+    def fill(tx: Tx) -> None:
+        tx.conn.execute(sa.insert(lanes), [{"name": f"lane-{n}", "max_active": 1} for n in range(3)])
+        tx.conn.execute(sa.insert(jobs), rows)
+        if analysed:
+            tx.conn.execute(sa.text("ANALYZE"))
+
+    store.write("test", fill)
+
+    def read(tx: Tx) -> None:
+        page = find_queued(tx, parse("state:queued", JOBS), limit=20)
+        find_queued(tx, parse("state:queued template:w-*", JOBS), limit=20, cursor=page.next_cursor)
+        list_waiting(tx, 9)
+
+    def plans(tx: Tx) -> list[list[str]]:
+        seen = remembered(tx, lambda: read(tx))
+        assert len(seen) < 30, "a statement or two for each lane, none for each job"
+        return [explained(tx, *each) for each in seen if "FROM jobs" in each[0]]
+
+    found = store.read(plans)
+    assert any("ix_jobs_waiting" in line for plan in found for line in plan)
+    for plan in found:
+        lines = "\n".join(plan)
+        assert "Seq Scan on jobs" not in lines, lines
+        assert not re.search(r"SCAN jobs(?! USING INDEX ix_jobs_paused)", lines), lines
+        whole = "Sort" in lines or "TEMP B-TREE" in lines
+        assert not whole or "ix_jobs_paused" in lines, f"only those that are paused are sorted: {lines}"
+
+
 def plans_of(tx: Tx, find: Callable[..., Any], among: Grammar, text: str) -> list[list[str]]:
     """Of every statement of the first two pages."""
+
+    def read() -> None:
+        page = find(tx, parse(text, among), among=among, limit=20)
+        if page.next_cursor is not None:
+            find(tx, parse(text, among), among=among, limit=20, cursor=page.next_cursor)
+
+    return [explained(tx, statement, params) for statement, params in remembered(tx, read)]
+
+
+def remembered(tx: Tx, read: Callable[[], None]) -> list[tuple[str, Any]]:
+    """The statements of a read."""
     seen: list[tuple[str, Any]] = []
 
     def remember(_conn: Any, _cursor: Any, statement: str, params: Any, *_: Any) -> None:
-        seen.append((statement, params))
+        if not statement.startswith("SET "):
+            seen.append((statement, params))
 
     sa.event.listen(tx.conn, "before_cursor_execute", remember)
-    page = find(tx, parse(text, among), among=among, limit=20)
-    if page.next_cursor is not None:
-        find(tx, parse(text, among), among=among, limit=20, cursor=page.next_cursor)
+    read()
     sa.event.remove(tx.conn, "before_cursor_execute", remember)
-    return [explained(tx, statement, params) for statement, params in seen]
+    return seen
 
 
 def explained(tx: Tx, statement: str, params: Any) -> list[str]:

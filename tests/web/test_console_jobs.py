@@ -20,7 +20,7 @@ from dalsegno.web.console.graph import laid_out
 from dalsegno.web.console.job import TABS
 from tests.helpers import SWIFT, wait_until
 from tests.web.conftest import Desk, Songs
-from tests.web.console import CHINESE, check_page, get
+from tests.web.console import CHINESE, Page, check_page, get
 
 
 def post(desk: Desk, path: str, **fields: Any) -> httpx.Response:
@@ -84,6 +84,21 @@ def test_jobs_are_listed_page_by_page_and_queued_ones_in_their_turn(desk: Desk) 
     assert [row.attributes["id"] for row in get(desk, following).all("tr") if "id" in row.attributes] == ["row-1"]
     queued = get(desk, "/jobs?q=state:queued")
     assert next(row.attributes["id"] for row in queued.all("tr") if "id" in row.attributes) == f"row-{jobs[-1]}"
+
+
+def rows(page: Page) -> list[str]:
+    return [row.attributes["id"] for row in page.all("tr") if "id" in row.attributes]
+
+
+def test_the_job_that_runs_next_is_first_on_the_first_page_of_the_queue(desk: Desk) -> None:
+    jobs = [desk.start()["id"] for _ in range(33)]
+    first = get(desk, "/jobs?q=state:queued")
+    assert rows(first) == [f"row-{job}" for job in jobs[:30]]
+    (following,) = [link.attributes["href"] for link in first.all("a", rel="next")]
+    last = get(desk, following)
+    assert rows(last) == [f"row-{job}" for job in jobs[30:]]
+    assert last.all("a", rel="next") == []
+    assert rows(get(desk, "/jobs?q=state:queued+-job:1")) == [f"row-{job}" for job in jobs[1:31]]
 
 
 # --- a new job ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from dalsegno.insight.attention import Attention, needs_attention
 from dalsegno.insight.charts import Charts, rate_of, read_charts
 from dalsegno.insight.items import ItemLine
-from dalsegno.insight.jobs import JobDetail, JobLine, job_detail, list_jobs
+from dalsegno.insight.jobs import JobDetail, JobLine, job_detail, list_jobs, list_waiting
 from dalsegno.insight.pools import Pool, Verdict, pools_of, verdicts
 from dalsegno.insight.progress import JobProgress, progress_of
 from dalsegno.insight.walk import by_index
@@ -145,7 +145,7 @@ class _Lists:
 
     @cached_property
     def waiting(self) -> list[JobLine]:
-        return _in_turn(list_jobs(self._tx, status=[JobStatus.QUEUED, JobStatus.PAUSED], limit=100))
+        return list_waiting(self._tx, QUEUE + 1)
 
     @cached_property
     def finished(self) -> list[JobLine]:
@@ -207,10 +207,6 @@ def _draining(detail: JobDetail, processes: list[ProcessLine]) -> Draining | Non
 
 def _is_queued(line: JobLine) -> bool:
     return line.job.status == JobStatus.QUEUED
-
-
-def _in_turn(lines: list[JobLine]) -> list[JobLine]:
-    return sorted(lines, key=lambda line: (line.job.priority, line.job.order_seq))
 
 
 # --- numbers --------------------------------------------------------------------------------------

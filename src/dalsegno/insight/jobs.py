@@ -10,11 +10,24 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dalsegno.engine.submit import PRIORITIES
 from dalsegno.errors import NotFound
 from dalsegno.insight.grammar import Condition, Grammar, Key, age, containing, grammar, number, word
 from dalsegno.insight.holds import HoldLine, holds_of_job
 from dalsegno.insight.query import Query, Value, only
-from dalsegno.insight.walk import SECONDS, TEXT_SECONDS, Page, Walk, begin, page_of, place_of, walk
+from dalsegno.insight.walk import (
+    SECONDS,
+    TEXT_SECONDS,
+    Budget,
+    Page,
+    Place,
+    Walk,
+    Walked,
+    begin,
+    page_of,
+    place_of,
+    walk,
+)
 from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
 from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, JobStatus
 from dalsegno.store.schema import COUNTERS, bulk_jobs, jobs, lanes, stages, workflows
@@ -79,9 +92,78 @@ def find_jobs(
         path = Walk(_NAMED.join(own, own.c.id == jobs.c.id), (own.c.id,), (), path.wanted)
     budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, 1), limit=limit + 1, budget=budget)
-    counts = _counts(tx, [row["id"] for row in found.rows])
-    lines = [JobLine(_job(row), row["_workflow"], row["_version"], counts[row["id"]]) for row in found.rows]
-    return page_of(lines, found, limit, lambda line: (line.job.id,))
+    return page_of(_lines(tx, found.rows), found, limit, lambda line: (line.job.id,))
+
+
+# In the very words of their indexes: SQLite compares the words.
+_QUEUED = jobs.c.status == sa.literal_column("'queued'")
+_PAUSED = jobs.c.pause_reason.is_not(None)
+_IN_TURN = (jobs.c.priority, jobs.c.order_seq)
+_ITS_FIRST = (
+    sa.select(jobs.c.id)
+    .where(jobs.c.lane == lanes.c.name, _QUEUED)
+    .order_by(*_IN_TURN)
+    .limit(1)
+    .correlate(lanes)
+    .scalar_subquery()
+)
+_LANES_WAITING = sa.select(lanes.c.name).where(_ITS_FIRST.is_not(None)).order_by(lanes.c.name)
+_LANES = grammar("lanes", containing(lanes.c.name), Key("lane", "Its name.", word(lanes.c.name)))
+_FIRST: Place = (PRIORITIES.start, 1)
+
+
+def find_queued(
+    tx: Tx, query: Query, *, among: Grammar = JOBS, cursor: str | None = None, limit: int = 50
+) -> Page[JobLine]:
+    """A page of the jobs that wait and are as the query asks, in the order in which they will run.
+
+    Each lane lies in that order along its index, however many jobs wait. As many as a page has are read of each, and
+    what is told are those that come before everything that was not read.
+    """
+    behind = place_of(cursor, 2)
+    after = None if behind is None else (behind[0] + PRIORITIES.start, behind[1])
+    asked = Query(tuple(t for t in query.terms if t.key != "lane" and (t.key != "state" or t.negated)))
+    wanted = among.where(asked, tx.now)
+    begin(tx, SECONDS)
+    in_lanes = _LANES.where(Query(tuple(query.of("lane"))), tx.now)
+    waiting = list(tx.conn.execute(_LANES_WAITING.where(*in_lanes)).scalars())
+    found = Walked([], None, False, 0)
+    ends: list[Place] = []
+    for lane in waiting:
+        path = Walk(_NAMED, _IN_TURN, [_QUEUED, jobs.c.lane == lane], wanted, forward=True, first=_FIRST)
+        # A part of the time for each: every page comes further in every lane.
+        budget = Budget((TEXT_SECONDS if query.of("") else SECONDS) / len(waiting))
+        step = walk(tx, path, after=after, limit=limit + 1, budget=budget)
+        found.rows += step.rows
+        found.looked += step.looked
+        if step.more and step.place is not None:
+            ends.append(step.place)
+    found.rows.sort(key=_turn)
+    if ends:
+        end = min(ends)
+        found.rows = [row for row in found.rows if _turn(row) <= end]
+        found.more, found.place = True, _told(end)
+    lines = _lines(tx, found.rows[: limit + 1])
+    return page_of(lines, found, limit, lambda line: _told((line.job.priority, line.job.order_seq)))
+
+
+def _turn(row: sa.RowMapping) -> Place:
+    return row["priority"], row["order_seq"]
+
+
+def _told(place: Place) -> Place:
+    """For a cursor, which knows no numbers below 0: priorities counted from the first there is."""
+    return place[0] - PRIORITIES.start, place[1]
+
+
+_PAUSED_IN_TURN = _NAMED.where(_PAUSED, jobs.c.status == JobStatus.PAUSED).order_by(*_IN_TURN)
+
+
+def list_waiting(tx: Tx, limit: int) -> list[JobLine]:
+    """The first that are queued, and as many that are paused, in the order in which they would run."""
+    queued = find_queued(tx, Query(), limit=limit).lines
+    paused = _lines(tx, tx.rows(_PAUSED_IN_TURN.limit(limit)))
+    return sorted([*queued, *paused], key=lambda line: (line.job.priority, line.job.order_seq))
 
 
 def list_jobs(
@@ -101,7 +183,10 @@ def list_jobs(
         query = query.where(workflows.c.name == workflow)
     if before is not None:
         query = query.where(jobs.c.id < before)
-    rows = tx.rows(query)
+    return _lines(tx, tx.rows(query))
+
+
+def _lines(tx: Tx, rows: Sequence[sa.RowMapping]) -> list[JobLine]:
     counts = _counts(tx, [row["id"] for row in rows])
     return [JobLine(_job(row), row["_workflow"], row["_version"], counts[row["id"]]) for row in rows]
 

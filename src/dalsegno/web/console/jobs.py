@@ -14,7 +14,7 @@ from dalsegno.catalog.offered import offered_playlists, offered_pools
 from dalsegno.catalog.templates import TEMPLATES
 from dalsegno.engine.submit import submit
 from dalsegno.errors import DalSegnoError, InputInvalid, QueryInvalid
-from dalsegno.insight.jobs import JOBS, JobLine, find_jobs
+from dalsegno.insight.jobs import JOBS, JobLine, find_jobs, find_queued
 from dalsegno.insight.query import Query, parse
 from dalsegno.insight.walk import Page
 from dalsegno.insight.workflows import list_workflows
@@ -50,26 +50,23 @@ VIEWS = {
 
 @router.get("/jobs")
 def jobs(request: Request, here: Here, q: str = "", cursor: str | None = None) -> HTMLResponse:
-    """Newest first; those that wait are in the order in which they will run."""
+    """Newest first; where only those that wait are asked for, in the order in which they will run."""
     error, query = None, Query()
     page: Page[JobLine] = Page([], None)
     try:
         query = parse(q, JOBS)
-        page = here.store.read(lambda tx: find_jobs(tx, query, cursor=cursor, limit=PAGE))
     except QueryInvalid as wrong:
         error = str(wrong)
     states = query.values("state")
     view = next((name for name, wanted in VIEWS.items() if set(states) == set(wanted)), "")
-    lines = _in_turn(page.lines) if view == "queued" else page.lines
+    find = find_queued if view == "queued" else find_jobs
+    if error is None:
+        page = here.store.read(lambda tx: find(tx, query, cursor=cursor, limit=PAGE))
     return render(
         request, here, "jobs.html", page="jobs", live=("jobs", "commands"), query=query, q=q, error=error, view=view,
-        views={name: str(query.with_("state", *wanted)) for name, wanted in VIEWS.items()}, lines=lines,
-        found=page, cursor=cursor, unfinished=JOB_UNFINISHED, templates=list(TEMPLATES), now=here.store.clock.now(),
+        views={name: str(query.with_("state", *wanted)) for name, wanted in VIEWS.items()}, found=page,
+        cursor=cursor, unfinished=JOB_UNFINISHED, templates=list(TEMPLATES), now=here.store.clock.now(),
     )  # fmt: skip
-
-
-def _in_turn(lines: list[JobLine]) -> list[JobLine]:
-    return sorted(lines, key=lambda line: (line.job.priority, line.job.order_seq))
 
 
 # --- a new one --------------------------------------------------------------------------------------
