@@ -101,6 +101,13 @@ def test_the_job_that_runs_next_is_first_on_the_first_page_of_the_queue(desk: De
     assert rows(get(desk, "/jobs?q=state:queued+-job:1")) == [f"row-{job}" for job in jobs[1:31]]
 
 
+def test_the_gate_of_a_full_lane_leads_to_the_jobs_that_wait(desk: Desk, songs: Songs) -> None:
+    first, second, third = (desk.start()["id"] for _ in range(3))
+    desk.until(first, "running")
+    (way,) = [link for link in get(desk, f"/explain/job/{third}").all("a") if "order of jobs" in link.text]
+    assert rows(get(desk, way.attributes["href"])) == [f"row-{second}", f"row-{third}"]
+
+
 # --- a new job ----------------------------------------------------------------------------------------
 
 

@@ -248,7 +248,7 @@ def fixes(words: Words, gate: Gate, *, job_id: int | None = None, item_id: int |
         case "limit" | "node_limit" | "waits":
             return [Fix(words.text("Change the limit"), "/limits", post=False)]
         case "lane_turn" if data.get("reason") == "full":
-            return [Fix(words.text("Change the order of jobs"), "/jobs?view=queued", post=False)]
+            return [Fix(words.text("Change the order of jobs"), "/jobs?q=state%3Aqueued", post=False)]
     return []
 
 
