@@ -20,6 +20,7 @@ from dalsegno.insight.groups import GROUPS, find_groups
 from dalsegno.insight.jobs import JOBS, find_jobs, find_queued, list_waiting
 from dalsegno.insight.logs import LOGS, find_logs
 from dalsegno.insight.query import parse
+from dalsegno.insight.waiting import why_queued
 from dalsegno.store.schema import jobs, lanes, logs
 from dalsegno.store.store import Tx
 from tests.helpers import ask, begin, chain, claim, job_of, keys, one_step, register, settle, submitted
@@ -99,6 +100,7 @@ def test_the_jobs_that_wait_are_read_in_their_turn_by_their_index(store: Store, 
         page = find_queued(tx, parse("state:queued", JOBS), limit=20)
         find_queued(tx, parse("state:queued template:w-*", JOBS), limit=20, cursor=page.next_cursor)
         list_waiting(tx, 9)
+        why_queued(tx, (line.job for line in page.lines))
 
     def plans(tx: Tx) -> list[list[str]]:
         seen = remembered(tx, lambda: read(tx))

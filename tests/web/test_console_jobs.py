@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from dalsegno import Engine, Lane, Step, Store, Workflow
 from dalsegno.catalog.find import matching
 from dalsegno.catalog.templates import TEMPLATES, TITLES
+from dalsegno.engine.holds import EVERYTHING, hold
 from dalsegno.engine.item import Item
 from dalsegno.engine.service import service
 from dalsegno.model.outcome import Fail, PauseJob
@@ -106,6 +108,33 @@ def test_the_gate_of_a_full_lane_leads_to_the_jobs_that_wait(desk: Desk, songs: 
     desk.until(first, "running")
     (way,) = [link for link in get(desk, f"/explain/job/{third}").all("a") if "order of jobs" in link.text]
     assert rows(get(desk, way.attributes["href"])) == [f"row-{second}", f"row-{third}"]
+
+
+def test_a_queued_job_says_in_its_row_why_it_waits(desk: Desk, store: Store, songs: Songs) -> None:
+    first, second = (desk.start()["id"] for _ in range(2))
+    desk.until(first, "running")
+    page = check_page(desk, "/jobs")
+    (link,) = page.all("a", href=f"/explain/job/{second}")
+    assert link.text == f"job {first} is before it"
+    assert not page.all("a", href=f"/explain/job/{first}"), "it runs"
+    assert f"任务 {first}" in get(desk, "/jobs", CHINESE).by_id(f"row-{second}").text
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+    store.write("hold", lambda tx: hold(tx, EVERYTHING, "film night", "sofa", until))
+    row = get(desk, "/jobs?q=state:queued").by_id(f"row-{second}").text
+    assert "everything is held, next " in row
+    assert f"{until:%H:%M:%S}" in row
+
+
+def test_an_item_of_a_job_says_in_its_row_why_it_waits(desk: Desk, store: Store, songs: Songs) -> None:
+    job = desk.start()["id"]
+    wait_until(lambda: desk.get(f"/api/jobs/{job}")["counts"]["running"] == 2, "two workers at it")
+    store.write("hold", lambda tx: hold(tx, "service:download", "film night", "sofa"))
+    page = check_page(desk, f"/jobs/{job}?tab=items&q=state:pending")
+    (last, *_) = reversed(desk.get(f"/api/jobs/{job}/items?q=state:pending")["items"])
+    row = page.by_id(f"item-{last['id']}")
+    assert "its service is held" in row.text
+    assert page.all("a", href=f"/explain/item/{last['id']}")
+    assert "服务已暂停" in get(desk, f"/jobs/{job}?tab=items&q=state:pending", CHINESE).by_id("item-rows").text
 
 
 # --- a new job ----------------------------------------------------------------------------------------

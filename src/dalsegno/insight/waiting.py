@@ -1,22 +1,23 @@
-"""Why each item of a list waits: the first closed gate of every one, read for all of them together.
+"""Why each item or job of a list waits: the first closed gate of every one, read for all of them together.
 
-`explain` says everything about one item. Here a page of items shares what their jobs and stages wait for, and what is
-left to ask of each is in its row or in one query for all.
+`explain` says everything about one. Here a page shares what its jobs, stages and lanes wait for, and what is left to
+ask of each is in its row or in one query for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import sqlalchemy as sa
 
-from dalsegno.insight.explain.facts import Facts
+from dalsegno.insight.explain.facts import Facts, R
 from dalsegno.insight.explain.flow import gate_of_line
 from dalsegno.insight.explain.gate import Gate, closed
 from dalsegno.insight.explain.jobs import job_gates
 from dalsegno.insight.explain.stages import stage_gates
-from dalsegno.model.records import ItemRecord, JobRecord, StageRecord
-from dalsegno.model.states import ItemStatus
+from dalsegno.model.records import ItemRecord, JobRecord, LaneRecord, StageRecord
+from dalsegno.model.states import ItemStatus, JobStatus
 from dalsegno.store.schema import waits
 from dalsegno.store.store import Tx
 
@@ -28,7 +29,7 @@ def why_waiting(tx: Tx, found: Iterable[ItemRecord]) -> dict[int, Gate]:
     items = [item for item in found if item.status in WAITING]
     if not items:
         return {}
-    facts = Facts(tx)
+    facts = _Together(tx)
     in_line = _in_line(tx, [item.id for item in items])
     shared: dict[int, tuple[JobRecord, StageRecord, Gate | None]] = {}
     lines: dict[str, Gate] = {}
@@ -44,6 +45,51 @@ def why_waiting(tx: Tx, found: Iterable[ItemRecord]) -> dict[int, Gate]:
             gate = lines[name]
         reasons[item.id] = gate or _own(job, stage, item)
     return reasons
+
+
+def why_queued(tx: Tx, found: Iterable[JobRecord]) -> dict[int, Gate]:
+    """By job, of those that are queued."""
+    queued = [job for job in found if job.status == JobStatus.QUEUED]
+    if not queued:
+        return {}
+    facts = _Together(tx)
+    gates = {job.id: job_gates(facts, job, ()) for job in queued}
+    shut = {number: [gate for gate in its if gate.state == "closed"] for number, its in gates.items()}
+    return {number: its[0] for number, its in shut.items() if its}
+
+
+class _Together(Facts):
+    """One look for all rows of a page: what several of them ask for is read once, and each lane's queue."""
+
+    def __init__(self, tx: Tx) -> None:
+        super().__init__(tx)
+        self._rows: dict[tuple[str, int | str], Any] = {}
+        self._active: dict[str, list[int]] = {}
+        self._queues: dict[str, list[sa.RowMapping]] = {}
+
+    def _one(self, kind: type[R], table: sa.Table, key: int | str) -> R | None:
+        place = (table.name, key)
+        if place not in self._rows:
+            self._rows[place] = super()._one(kind, table, key)
+        row: R | None = self._rows[place]
+        return row
+
+    def active_jobs(self, lane: LaneRecord) -> list[int]:
+        if lane.name not in self._active:
+            self._active[lane.name] = super().active_jobs(lane)
+        return self._active[lane.name]
+
+    def queued_before(self, job: JobRecord) -> int:
+        place = (job.priority, job.order_seq)
+        return sum(self.admits(row) for row in self._queue(job.lane) if (row["priority"], row["order_seq"]) < place)
+
+    def first_priority(self, lane: str) -> int:
+        return int(self._queue(lane)[0]["priority"])
+
+    def _queue(self, lane: str) -> list[sa.RowMapping]:
+        if lane not in self._queues:
+            self._queues[lane] = self.tx.rows(self.queue(lane))
+        return self._queues[lane]
 
 
 def _shared(facts: Facts, item: ItemRecord) -> tuple[JobRecord, StageRecord, Gate | None]:

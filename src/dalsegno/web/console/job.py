@@ -23,6 +23,7 @@ from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.logs import LOGS, find_logs
 from dalsegno.insight.query import Query, parse
 from dalsegno.insight.schedules import schedule_of_job
+from dalsegno.insight.waiting import why_waiting
 from dalsegno.insight.walk import Page
 from dalsegno.insight.workers import list_processes
 from dalsegno.model.states import ItemStatus
@@ -30,8 +31,9 @@ from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.parameters import Number
 from dalsegno.web.console.frame import render, wanted, words_of
+from dalsegno.web.console.gates import gating
 from dalsegno.web.console.graph import laid_out, time_line
-from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.i18n import N_, language_of
 from dalsegno.web.console.logs import LEVELS
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
@@ -86,14 +88,15 @@ def job(
     if tab == "config":
         values["config"] = job_config(here.store, here.config, job_id)
     return render(
-        request, here, "job.html", page="jobs", live=_topics(job_id, tab), told=telling(words), tab=tab, tabs=TABS,
-        asked=asked, cursor=cursor, stakes=stakes(values["found"]), changeable=CHANGEABLE, levels=LEVELS,
-        **values,
+        request, here, "job.html", page="jobs", live=_topics(job_id, tab), told=telling(words),
+        gates=gating(words, language_of(request, here.settings)), tab=tab, tabs=TABS, asked=asked,
+        cursor=cursor, stakes=stakes(values["found"]), changeable=CHANGEABLE, levels=LEVELS, **values,
     )  # fmt: skip
 
 
 def _topics(job_id: int, tab: str) -> tuple[str, ...]:
-    return (f"job:{job_id}", "workers", "commands", *(tab for tab in (tab,) if tab in ("logs", "events")))
+    more = {"logs": ("logs",), "events": ("events",), "items": ("holds", "breakers", "limits")}
+    return (f"job:{job_id}", "workers", "commands", *more.get(tab, ()))
 
 
 def _asked(q: str, job_id: int, grammar: Grammar) -> Asked:
@@ -121,7 +124,12 @@ def stakes(found: ActiveJob) -> dict[str, int]:
 def _items(tx: Tx, found: ActiveJob, asked: Asked, cursor: str | None) -> dict[str, Any]:
     page = find_items(tx, asked.query, among=ITEMS, cursor=cursor, limit=PAGE, forward=True)
     states = {str(state): sum(getattr(stage, state) for stage in found.detail.stages) for state in ItemStatus}
-    return {"listed": page, "names": names_of(tx, (line.item.key for line in page.lines)), "states": states}
+    return {
+        "listed": page,
+        "names": names_of(tx, (line.item.key for line in page.lines)),
+        "states": states,
+        "reasons": why_waiting(tx, (line.item for line in page.lines)),
+    }
 
 
 def _workers(tx: Tx, found: ActiveJob, _asked: Asked, _cursor: str | None) -> dict[str, Any]:
@@ -152,7 +160,7 @@ READS: dict[str, Callable[[Tx, ActiveJob, Asked, str | None], dict[str, Any]]] =
 }
 EMPTY: Page[Any] = Page([], None)
 NOTHING: dict[str, dict[str, Any]] = {
-    "items": {"listed": EMPTY, "names": {}, "states": {}},
+    "items": {"listed": EMPTY, "names": {}, "states": {}, "reasons": {}},
     "events": {"listed": EMPTY, "brief": str},
     "logs": {"listed": EMPTY},
     "commands": {"listed": EMPTY, "brief": str},

@@ -14,8 +14,10 @@ from dalsegno.catalog.offered import offered_playlists, offered_pools
 from dalsegno.catalog.templates import TEMPLATES
 from dalsegno.engine.submit import submit
 from dalsegno.errors import DalSegnoError, InputInvalid, QueryInvalid
+from dalsegno.insight.explain import Gate
 from dalsegno.insight.jobs import JOBS, JobLine, find_jobs, find_queued
 from dalsegno.insight.query import Query, parse
+from dalsegno.insight.waiting import why_queued
 from dalsegno.insight.walk import Page
 from dalsegno.insight.workflows import list_workflows
 from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, JobStatus
@@ -27,7 +29,8 @@ from dalsegno.web.api.models import NewJob
 from dalsegno.web.api.plan import Plan, planned
 from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.frame import render, words_of
-from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.gates import gating
+from dalsegno.web.console.i18n import N_, language_of
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.planning import basis, stops
 from dalsegno.web.room import Here, Room, Who
@@ -53,19 +56,26 @@ def jobs(request: Request, here: Here, q: str = "", cursor: str | None = None) -
     """Newest first; where only those that wait are asked for, in the order in which they will run."""
     error, query = None, Query()
     page: Page[JobLine] = Page([], None)
+    reasons: dict[int, Gate] = {}
     try:
         query = parse(q, JOBS)
     except QueryInvalid as wrong:
         error = str(wrong)
     states = query.values("state")
     view = next((name for name, wanted in VIEWS.items() if set(states) == set(wanted)), "")
-    find = find_queued if view == "queued" else find_jobs
+
+    def read(tx: Tx) -> tuple[Page[JobLine], dict[int, Gate]]:
+        page = (find_queued if view == "queued" else find_jobs)(tx, query, cursor=cursor, limit=PAGE)
+        return page, why_queued(tx, (line.job for line in page.lines))
+
     if error is None:
-        page = here.store.read(lambda tx: find(tx, query, cursor=cursor, limit=PAGE))
+        page, reasons = here.store.read(read)
+    gates = gating(words_of(request, here), language_of(request, here.settings))
     return render(
-        request, here, "jobs.html", page="jobs", live=("jobs", "commands"), query=query, q=q, error=error, view=view,
-        views={name: str(query.with_("state", *wanted)) for name, wanted in VIEWS.items()}, found=page,
-        cursor=cursor, unfinished=JOB_UNFINISHED, templates=list(TEMPLATES), now=here.store.clock.now(),
+        request, here, "jobs.html", page="jobs", live=("jobs", "commands", "holds"), query=query, q=q, error=error,
+        view=view, views={name: str(query.with_("state", *wanted)) for name, wanted in VIEWS.items()}, found=page,
+        reasons=reasons, gates=gates, cursor=cursor, unfinished=JOB_UNFINISHED, templates=list(TEMPLATES),
+        now=here.store.clock.now(),
     )  # fmt: skip
 
 
