@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -277,6 +278,44 @@ class Broken:
             yield from ("a", "b", "c")
 
         self.service = download
+
+
+def test_items_of_a_job_have_the_buttons_of_their_rows(desk: Desk, store: Store) -> None:
+    broken = Broken()
+    with Engine(store, [broken.service], replace(SWIFT, find=matching)):
+        job = desk.start()["id"]
+        desk.until(job, "completed_with_errors")
+        broken.mended = True
+        page = check_page(desk, f"/jobs/{job}?tab=items")
+        first, second, third = (item["id"] for item in desk.get(f"/api/jobs/{job}/items")["items"])
+        (again,) = page.all("button", formaction=f"/items/{first}/retry")
+        assert (again.attributes["formmethod"], again.attributes["data-key"]) == ("post", "r")
+        (force,) = page.all("a", href=f"/items/{first}/force")
+        assert force.attributes["data-key"] == "f"
+        (form,) = page.all("form", id_="items-form")
+        assert "hx-post" not in form.attributes, "htmx would send its buttons to where the form goes"
+        (everything,) = [each for each in page.all("button") if "Retry 3 failed" in each.text]
+        assert "data-key" not in everything.attributes, "here r is about what is ticked, or the row"
+        (everything,) = [each for each in get(desk, f"/jobs/{job}").all("button") if "Retry 3 failed" in each.text]
+        assert everything.attributes["data-key"] == "r"
+        answer = post(desk, f"/items/{first}/retry", ticked="1", id=second, back=f"/jobs/{job}?tab=items")
+        assert f"Item {first} is tried again." in answer.text
+        wait_until(lambda: desk.get(f"/api/jobs/{job}")["counts"]["failed"] == 2, "two that failed")
+        states = {item["id"]: item["status"] for item in desk.get(f"/api/jobs/{job}/items")["items"]}
+        assert (states[second], states[third]) == ("failed", "failed"), "a row's button is about its row"
+
+
+def test_a_retry_of_what_is_ticked_is_refused_where_nothing_is(desk: Desk, store: Store) -> None:
+    with Engine(store, [Broken().service], replace(SWIFT, find=matching)):
+        job = desk.start()["id"]
+        desk.until(job, "completed_with_errors")
+        (form,) = get(desk, f"/jobs/{job}?tab=items").all("input", name="ticked")
+        answer = post(desk, f"/jobs/{job}/retry", ticked=form.attributes["value"], back=f"/jobs/{job}?tab=items")
+    assert str(answer.url).endswith("?tab=items")
+    assert "That did not work. No item is ticked, so nothing was retried." in " ".join(
+        re.sub("<[^>]+>", " ", answer.text).split()
+    )
+    assert desk.get("/api/commands")["commands"] == []
 
 
 @pytest.mark.parametrize("ticked", [False, True])

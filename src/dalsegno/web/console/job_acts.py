@@ -104,7 +104,7 @@ def clone(request: Request, here: Here, who: Who, form: Form, job_id: Number) ->
 
 @router.post("/jobs/{job_id}/retry")
 def retry_failed(request: Request, here: Here, who: Who, form: Form, job_id: Number) -> Response:
-    """All that failed, and nothing else; or the items that were ticked."""
+    """All that failed, and nothing else; or the items that were ticked, where the form is about these."""
     words = words_of(request, here)
 
     def work() -> str:
@@ -112,6 +112,8 @@ def retry_failed(request: Request, here: Here, who: Who, form: Form, job_id: Num
         if ticked:
             command = commanded(here, who, "bulk_retry", job_id=job_id, payload={"items": ticked})
             done = words.plural("%(n)s item is tried again.", "%(n)s items are tried again.", len(ticked))
+        elif field(form, "ticked"):
+            raise InputInvalid(problem=N_("No item is ticked, so nothing was retried."))
         else:
             command = commanded(here, who, "bulk_retry", job_id=job_id, payload={"query": f"job:{job_id} state:failed"})
             done = words.text("What failed in job %(id)s is tried again.", id=job_id)
