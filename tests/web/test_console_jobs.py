@@ -23,7 +23,7 @@ from dalsegno.web.console.graph import laid_out
 from dalsegno.web.console.job import TABS
 from tests.helpers import SWIFT, wait_until
 from tests.web.conftest import Desk, Songs
-from tests.web.console import CHINESE, Page, check_page, get
+from tests.web.console import CHINESE, ENGLISH, Page, check_page, get
 
 
 def post(desk: Desk, path: str, **fields: Any) -> httpx.Response:
@@ -136,6 +136,20 @@ def test_an_item_of_a_job_says_in_its_row_why_it_waits(desk: Desk, store: Store,
     assert "its service is held" in row.text
     assert page.all("a", href=f"/explain/item/{last['id']}")
     assert "服务已暂停" in get(desk, f"/jobs/{job}?tab=items&q=state:pending", CHINESE).by_id("item-rows").text
+
+
+def test_the_moment_of_a_reason_is_told_in_the_zone_of_the_reader(desk: Desk, store: Store) -> None:
+    """The page says it, not the sentence: a script finds it and turns it into local time."""
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+    job = desk.start()["id"]
+    store.write("hold", lambda tx: hold(tx, "lane:catalog", "film night", "sofa", until))
+    for path, language, says in (
+        (f"/jobs/{job}", ENGLISH, "lane catalog is held: film night (by sofa), until"),
+        (f"/jobs/{job}", CHINESE, "直到"),
+        ("/", ENGLISH, "lane catalog is held: film night (by sofa), until"),
+    ):
+        assert f'{says} <time datetime="{until.isoformat()}"' in get(desk, path, language).source
+    assert f"until {until:%Y-%m-%d %H:%M:%S} UTC" in desk.get(f"/api/jobs/{job}")["reason"], "programs get a sentence"
 
 
 # --- a new job ----------------------------------------------------------------------------------------

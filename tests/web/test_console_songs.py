@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +22,7 @@ from dalsegno.insight.explain import explain
 from dalsegno.insight.explain.gate import GATES, Gate, closed, opened
 from dalsegno.insight.waiting import why_waiting
 from dalsegno.model.records import ItemRecord
-from dalsegno.store.schema import items
+from dalsegno.store.schema import items, logs
 from dalsegno.web.console.gates import OPEN, TITLES, brief, fixes, says
 from dalsegno.web.console.i18n import texts
 from dalsegno.web.console.words import Words
@@ -171,6 +172,21 @@ def test_an_item_opened_tells_its_story(desk: Desk, processed: Processed) -> Non
     assert "/music/rain.mp3" in done
     assert f"{9:064x}"[:50] in done, "its checksum"
     get(desk, "/items/999999", status=404)
+
+
+def test_log_lines_of_an_item_have_times_that_turn_into_those_of_the_reader(
+    desk: Desk, store: Store, processed: Processed
+) -> None:
+    at = datetime(2026, 3, 1, 12, 34, 56, tzinfo=UTC)
+    started = datetime.fromisoformat(desk.get(f"/api/job-items/{processed.failed}")["attempts"][0]["started_at"])
+    row = {"level": "info", "logger": "x", "item_id": processed.failed, "job_id": processed.job}
+    said = [{**row, "at": at, "message": "before it"}, {**row, "at": started, "message": "while at it"}]
+    store.write("log", lambda tx: tx.conn.execute(sa.insert(logs), said))
+    page = get(desk, f"/items/{processed.failed}")
+    lines = " ".join(each.text for each in page.all("pre"))
+    assert "2026-03-01 12:34:56 UTC info before it" in lines
+    for when in (at, started):
+        assert f'<time datetime="{when.isoformat(timespec="seconds")}"' in page.source
 
 
 def test_what_is_done_in_a_drawer_leads_back_to_the_page_under_it(desk: Desk, processed: Processed) -> None:

@@ -88,8 +88,8 @@ def test_why_a_job_does_not_run_is_said_in_chinese(store: Store, change: dict[st
     job_id, _ = submitted(store, one_step(), 3)
     store.write("change", lambda tx: tx.conn.execute(sa.update(jobs).values(**change)))
     found = store.read(lambda tx: active_job(tx, job_id, []))
-    assert chinese(why(CHINESE_WORDS, found))
-    assert why(ENGLISH_WORDS, found) == found.progress.reason
+    assert chinese("".join(each.text for each in why(CHINESE_WORDS, found)))
+    assert [each.text for each in why(ENGLISH_WORDS, found)] == [found.progress.reason]
 
 
 def test_a_page_of_trouble_is_chinese_but_for_its_details(desk: Desk, songs: Songs) -> None:

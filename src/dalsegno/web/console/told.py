@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from dalsegno.insight.attention import Attention
@@ -15,7 +16,7 @@ from dalsegno.insight.progress import held
 from dalsegno.web.console.health import alarm
 from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.meanings import reason, refusal, stopped
-from dalsegno.web.console.words import Words, size, utc
+from dalsegno.web.console.words import Words, size
 
 ATTENTION = {
     "disk_full": N_("The disk is full; job %(job_id)s is paused"),
@@ -66,6 +67,14 @@ class Told:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Because:
+    """A reason; `at` follows its text, which is a page's to say: in the reader's zone."""
+
+    text: str
+    at: datetime | None = None
+
+
 def attention(words: Words, entry: Attention) -> Told:
     if entry.code in KINDS and entry.code not in ATTENTION:
         return Told(words.text(GROUPS[KINDS[entry.code].group]), " → ".join(alarm(words, entry.code, entry.data)))
@@ -88,31 +97,31 @@ def attention(words: Words, entry: Attention) -> Told:
     return Told(title, said if plain else words.text("%(reason)s (by %(by)s)", reason=said, by=by))
 
 
-def why(words: Words, job: ActiveJob) -> str:
+def why(words: Words, job: ActiveJob) -> list[Because]:
     """Why a job does not run."""
     row, cause = job.detail.job, job.progress.cause
     match cause:
-        case _ if words.english:
-            return job.progress.reason or ""
-        case "canceling":
-            return words.text("its job is being canceled")
         case "paused":
-            return "; ".join(_held(words, hold) for hold in job.detail.holds if hold.level == "job")
-        case "scheduled" if row.scheduled_at is not None:
-            return words.text("scheduled for %(at)s", at=utc(row.scheduled_at))
+            return [_held(words, hold) for hold in job.detail.holds if hold.level == "job"]
+        case "scheduled":
+            return [Because(words.text("scheduled for"), row.scheduled_at)]
         case "held":
-            return "; ".join(_held(words, hold) for hold in held(job.detail))
+            return [_held(words, hold) for hold in held(job.detail)]
+        case _ if words.english:
+            return [Because(job.progress.reason or "")]
+        case "canceling":
+            return [Because(words.text("its job is being canceled"))]
         case "turn":
-            return words.text("waits for its turn in lane %(lane)s", lane=row.lane)
+            return [Because(words.text("waits for its turn in lane %(lane)s", lane=row.lane))]
         case "error":
-            return refusal(words, row.error_code, row.error_message)
-    return ""
+            return [Because(refusal(words, row.error_code, row.error_message))]
+    return []
 
 
-def _held(words: Words, hold: HoldLine) -> str:
+def _held(words: Words, hold: HoldLine) -> Because:
     values = {"name": hold.name, "job_id": hold.job_id, "why": reason(words, hold.reason, hold.by), "by": hold.by}
     told = words.text(HELD[hold.level], **values)
-    return told if hold.until is None else words.text("%(what)s, until %(at)s", what=told, at=utc(hold.until))
+    return Because(told if hold.until is None else words.text("%(what)s, until", what=told), hold.until)
 
 
 def fix(words: Words, action: str, otherwise: str) -> str:
