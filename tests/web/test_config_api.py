@@ -110,6 +110,26 @@ def test_a_file_that_changed_underneath_answers_409(office: Desk, file: Path) ->
     changed(office, "LANGUAGE=en", "LANGUAGE=zh-CN")
 
 
+@pytest.mark.parametrize("base", [{}, {"base_revision": 999}, {"base_version": "another"}])
+def test_a_text_that_is_wrong_is_wrong_whatever_it_was_made_from(
+    office: Desk, file: Path, base: dict[str, Any]
+) -> None:
+    content = CONTENT.replace("LIBRARY_ROOT", "LANGUAGE=fr\nLIBRARY_ROT")
+    problem = put(office, 422, content=content, **base)
+    assert problem["code"] == "config_invalid"
+    assert [(each["line"], each["key"]) for each in problem["errors"]] == [(2, "LANGUAGE"), (3, "LIBRARY_ROT")]
+    assert all(each["reason"] and each["suggestion"] for each in problem["errors"])
+    assert put(office, 409, content=CONTENT, **base)["code"] == "config_changed"
+    assert file.read_text() == CONTENT
+
+
+def test_a_mask_whose_secret_was_taken_out_underneath_is_a_change_and_no_mistake(office: Desk, file: Path) -> None:
+    found = office.get("/api/config/env")
+    file.write_text(CONTENT.replace('SUBSONIC_PASSWORD="winter river"\n', ""))
+    body = {"content": found["content"], "base_revision": found["base_revision"]}
+    assert put(office, 409, **body)["code"] == "config_changed"
+
+
 def test_a_file_that_is_wrong_is_shown_and_repaired(office: Desk, file: Path) -> None:
     file.write_text(CONTENT + "S3_SECRET_KY=frozen lake\n")
     found = office.get("/api/config/env")

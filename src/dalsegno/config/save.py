@@ -51,14 +51,18 @@ def save(
     """Make this the file. Masks in it stand for what the file has now; a secret left blank is kept.
 
     `base_version` names the file that was changed (`ConfigView.version`), `base_revision` the revision it was in
-    sync with. Raises ConfigChanged where it is another one by now, ConfigInvalid, ConfigNotWritable.
+    sync with. Raises ConfigInvalid, ConfigChanged where it is another one by now, ConfigNotWritable.
+
+    What is wrong with the text comes first: that is the writer's to mend, whatever has become of the file. A mask that
+    stands for nothing is judged last: of a file that has changed, the change is the reason.
     """
     too_large(content)
     file = _file(current)
     with alone(file):
         disk, was = read(file), store.read(lambda tx: current_revision(tx, current))
-        _not_changed(current, disk, was, base_revision, base_version)
         made = restored(content, disk.document, current.secrets)
+        if not any(fault.level == "error" for fault in check(made.document)):
+            _not_changed(current, disk, was, base_revision, base_version)
         return _put(store, current, disk, was, made.document, made.faults, "config_saved", by, note)
 
 
