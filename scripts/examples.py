@@ -124,6 +124,8 @@ CALLS: list[tuple[str, str, str, dict[str, Any], dict[str, Any], Any]] = [
     ("limit", "GET", "/api/limits/{name}", {"name": "service:download"}, {}, None),
     ("limits", "GET", "/api/limits", {}, {}, None),
     ("lift_limit", "DELETE", "/api/limits/{name}", {"name": "service:download"}, {}, None),
+    ("change_setting", "PUT", "/api/settings/{key}", {"key": "queue_concurrency"}, {}, {"value": 2}),
+    ("settings", "GET", "/api/settings", {}, {}, None),
     (
         "trip_breaker",
         "POST",

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from dalsegno import Store
+from dalsegno.insight.walk import Page
 from tests.helpers import wait_until
 from tests.web.conftest import Desk, Songs
 
@@ -170,6 +171,13 @@ def test_a_group_of_errors_is_tried_again(desk: Desk, songs: Songs) -> None:
     problem(desk.http.post("/api/exceptions/nope/retry"), 404, "not_found")
 
 
+def test_a_list_of_groups_says_when_the_time_was_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert desk.get("/api/exceptions") == {"exceptions": [], "next_cursor": None, "partial": False}
+    cut = lambda *_, **__: Page([], None, partial=True)  # noqa: E731
+    monkeypatch.setattr("dalsegno.web.api.exceptions.find_groups", cut)
+    assert desk.get("/api/exceptions?q=bulk:1")["partial"]
+
+
 # --- holds, limits, breakers ----------------------------------------------------------------------
 
 
@@ -211,6 +219,26 @@ def test_a_limit_is_set_kept_and_lifted(desk: Desk, songs: Songs) -> None:
     )
     problem(desk.http.put("/api/limits/source:qq", json={"rate": "nope"}), 422, "input_invalid")
     problem(desk.http.get("/api/limits/source:q"), 404, "not_found")
+
+
+def test_a_system_setting_is_set_and_the_limits_that_follow_it_with_it(desk: Desk) -> None:
+    desk.http.put("/api/limits/source:qq", json={"concurrent": "queue_concurrency"}).raise_for_status()
+    before = {line["key"]: line for line in desk.get("/api/settings")["settings"]}
+    assert before == {line["key"]: line for line in desk.get("/api/limits")["settings"]}
+    assert (before["queue_concurrency"]["value"], before["queue_concurrency"]["updated_by"]) == (1, None)
+    answer = desk.http.put("/api/settings/queue_concurrency", json={"value": 4})
+    assert answer.status_code == 200, answer.text
+    line = answer.json()
+    assert (line["value"], line["default"], line["followers"]) == (4, 1, ["source:qq"])
+    assert line["updated_by"] == "api@127.0.0.1"
+    assert desk.get("/api/limits/source:qq")["concurrent"] == 4
+    assert [act["what"] for act in desk.get("/api/audit")["acts"]] == ["setting_changed", "limit_set"]
+    for wrong in (-1, 1_000_001, True, "4", 1.5, None):
+        problem(desk.http.put("/api/settings/queue_concurrency", json={"value": wrong}), 422, "input_invalid")
+    problem(desk.http.put("/api/settings/queue_batch_size", json={"value": 0}), 422, "input_invalid")
+    meant = problem(desk.http.put("/api/settings/queue_concurency", json={"value": 4}), 404, "not_found")
+    assert 'did you mean "queue_concurrency"?' in meant
+    assert desk.get("/api/limits/source:qq")["concurrent"] == 4
 
 
 def test_a_limit_of_nothing_needs_attention(desk: Desk) -> None:
@@ -260,6 +288,7 @@ def test_a_console_that_only_shows_refuses_all_of_it(store: Store, consoles: Cal
     desk = consoles(store, console_read_only=True)
     for path in ("/api/jobs", "/api/bulk", "/api/pause", "/api/breakers/x/reset"):
         problem(desk.http.post(path, json={}), 403, "read_only")
+    problem(desk.http.put("/api/settings/queue_concurrency", json={"value": 4}), 403, "read_only")
     problem(desk.http.delete("/api/limits/x"), 403, "read_only")
 
 

@@ -202,6 +202,13 @@ def list_settings(tx: Tx) -> list[SettingLine]:
     return found
 
 
+def get_setting(tx: Tx, key: str) -> SettingLine:
+    found = next((line for line in list_settings(tx) if line.key == key), None)
+    if found is None:
+        raise _no_such("system setting", key, SYSTEM_SETTINGS)
+    return found
+
+
 # --- who waits, and what is called what -----------------------------------------------------------
 
 

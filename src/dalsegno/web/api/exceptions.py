@@ -24,6 +24,8 @@ class Exceptions(BaseModel):
     exceptions: list[GroupLine]
     """Those met last first."""
     next_cursor: str | None
+    partial: bool
+    """The time was up before all were looked at: there may be more."""
 
 
 @router.get("/exceptions", responses=refusals(QueryInvalid, InputInvalid))
@@ -31,7 +33,7 @@ def exceptions(here: Here, q: Q = None, cursor: Cursor = None, limit: Limit = 50
     """Groups of errors alike, with their trend over a day: `service:download code:timeout age:<1d`."""
     query = parse(q, GROUPS)
     page = here.store.read(lambda tx: find_groups(tx, query, cursor=cursor, limit=limit))
-    return Exceptions(exceptions=page.lines, next_cursor=page.next_cursor)
+    return Exceptions(exceptions=page.lines, next_cursor=page.next_cursor, partial=page.partial)
 
 
 @router.get("/exceptions/{fingerprint}", responses=refusals(NotFound))

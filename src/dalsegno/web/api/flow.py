@@ -1,4 +1,4 @@
-"""How fast things may go, and what is stopped: limits and breakers, read and changed."""
+"""How fast things may go, and what is stopped: limits, the system settings they may follow, and breakers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, Field, StrictInt
 
 from dalsegno.engine.breakers import probe, reset, trip
-from dalsegno.engine.limits import clear_limit, set_limit
+from dalsegno.engine.limits import clear_limit, set_limit, set_setting
 from dalsegno.errors import CommandRefused, InputInvalid, NotFound
 from dalsegno.insight.flow import (
     BreakerLine,
@@ -18,6 +18,7 @@ from dalsegno.insight.flow import (
     SettingLine,
     get_breaker,
     get_limit,
+    get_setting,
     known_nodes,
     list_breakers,
     list_limits,
@@ -29,7 +30,7 @@ from dalsegno.store.schema import limits as limits_table
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import Body, Name, Text
-from dalsegno.web.api.parameters import FlowName
+from dalsegno.web.api.parameters import FlowName, Word
 from dalsegno.web.room import Here, Room, Who
 
 router = APIRouter(tags=["limits and breakers"])
@@ -41,6 +42,10 @@ class Limits(BaseModel):
     limits: list[LimitLine]
     settings: list[SettingLine]
     """Settings of the system that limits may follow."""
+
+
+class SystemSettings(BaseModel):
+    settings: list[SettingLine]
 
 
 class Breakers(BaseModel):
@@ -58,6 +63,10 @@ class LimitChange(Body):
         default=None, description="Calls that may begin within the window, or a system setting.", examples=[30]
     )
     window: float | None = Field(default=None, gt=0, le=LONGEST_WINDOW, description="Seconds.", examples=[60])
+
+
+class SettingChange(Body):
+    value: StrictInt = Field(description="A whole number up to 1,000,000; 0 lets nothing begin.", examples=[4])
 
 
 class Trip(Body):
@@ -93,6 +102,20 @@ def lift_limit(here: Here, who: Who, name: FlowName) -> LimitLine:
     """No limit any more."""
     here.store.write("limit", lambda tx: _lift(tx, name, who))
     return here.store.read(lambda tx: get_limit(tx, name))
+
+
+@router.get("/settings")
+def settings(here: Here) -> SystemSettings:
+    """Settings that live in the database and change while everything runs, and which limits follow them."""
+    return SystemSettings(settings=here.store.read(list_settings))
+
+
+@router.put("/settings/{key}", responses=refusals(NotFound, InputInvalid))
+def change_setting(here: Here, who: Who, key: Word, change: SettingChange) -> SettingLine:
+    """Set it. It holds from now on, in every process, and with it every limit that follows it."""
+    here.store.read(lambda tx: get_setting(tx, key))
+    here.store.write("setting", lambda tx: set_setting(tx, key, change.value, who))
+    return here.store.read(lambda tx: get_setting(tx, key))
 
 
 @router.get("/breakers")
