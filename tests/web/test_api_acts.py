@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from dalsegno import Store
+from dalsegno.catalog.templates import TEMPLATES
+from dalsegno.engine.submit import submit
 from dalsegno.insight.walk import Page
 from tests.helpers import wait_until
 from tests.web.conftest import Desk, Songs
@@ -101,6 +103,31 @@ def test_one_item_is_retried_and_another_by_force(desk: Desk, songs: Songs) -> N
     follow(desk, desk.http.post(f"/api/job-items/{done['id']}/force-retry"))
     wait_until(lambda: len(_types(desk, done["id"], "item_succeeded")) == 2, "a second success")
     problem(desk.http.post("/api/job-items/7777/retry"), 404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["job-items/{item}/retry", "job-items/{item}/force-retry", "jobs/{job}/retry"])
+def test_a_retry_is_refused_at_once_while_another_job_does_the_same(desk: Desk, songs: Songs, path: str) -> None:
+    songs.gate.set()
+    (job_id, twin), item_id = twins(desk, songs)
+    answer = desk.http.post(f"/api/{path.format(item=item_id, job=job_id)}")
+    assert f"job {twin} does the same work" in problem(answer, 409, "twin_active")
+    assert answer.json()["twin"] == twin
+    assert desk.get("/api/commands")["commands"] == [], "nothing was written down"
+    assert desk.get(f"/api/job-items/{item_id}")["item"]["status"] == "failed"
+    desk.post("/api/resume", {"lane": "catalog"}, 200)
+    desk.until(twin, "completed_with_errors")
+    follow(desk, desk.http.post(f"/api/{path.format(item=item_id, job=job_id)}"))
+
+
+def twins(desk: Desk, songs: Songs) -> tuple[tuple[int, int], int]:
+    """A finished job with a failed item, and one that waits with its dedupe key."""
+    first = submit(desk.store, TEMPLATES["download"], dedupe="the same").job_id
+    desk.until(first, "completed_with_errors")
+    (failed,) = desk.get(f"/api/jobs/{first}/items?state=failed")["items"]
+    desk.post("/api/pause", {"lane": "catalog"}, 200)
+    second = submit(desk.store, TEMPLATES["download"], dedupe="the same").job_id
+    assert second != first
+    return (first, second), failed["id"]
 
 
 def _types(desk: Desk, item_id: int, kind: str) -> list[str]:

@@ -15,7 +15,7 @@ from dalsegno.engine.submit import active_twin
 from dalsegno.errors import CommandRefused, NotFound, TwinActive
 from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED, ItemStatus, JobStatus, StageStatus
 from dalsegno.store.hot import Delta, Event
-from dalsegno.store.schema import items, stages
+from dalsegno.store.schema import items, jobs, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Tx
@@ -62,6 +62,20 @@ def twin_of(tx: Tx, job: sa.RowMapping) -> int | None:
     if job["status"] not in JOB_FINISHED or job["dedupe_key"] is None:
         return None
     return active_twin(tx, job["dedupe_key"])
+
+
+def refuse_twin(tx: Tx, job_id: int) -> None:
+    """What an engine would say to a retry, said before it is asked for; it looks again when it comes to it."""
+    job = tx.row(sa.select(jobs.c.status, jobs.c.dedupe_key).where(jobs.c.id == job_id))
+    twin = None if job is None else twin_of(tx, job)
+    if twin is not None:
+        raise TwinActive(id=job_id, twin=twin)
+
+
+def refuse_twin_of_item(tx: Tx, item_id: int) -> None:
+    job_id = tx.conn.execute(sa.select(items.c.job_id).where(items.c.id == item_id)).scalar()
+    if job_id is not None:
+        refuse_twin(tx, job_id)
 
 
 def _again(

@@ -12,7 +12,8 @@ from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.records import CandidateRecord
 from dalsegno.catalog.songs import SongDetail, candidates_of, song_detail
 from dalsegno.catalog.subjects import number_of
-from dalsegno.errors import InputInvalid, NotFound, QueryInvalid
+from dalsegno.engine.retry import refuse_twin_of_item
+from dalsegno.errors import InputInvalid, NotFound, QueryInvalid, TwinActive
 from dalsegno.insight.drawer import Attempt, Moment, open_drawer
 from dalsegno.insight.explain import Explanation, explain_item
 from dalsegno.insight.finding import find_items
@@ -85,15 +86,20 @@ def item(here: Here, item_id: Number) -> ItemInFull:
     return here.store.read(lambda tx: in_full(tx, item_id))
 
 
-@router.post("/job-items/{item_id}/retry", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
+@router.post("/job-items/{item_id}/retry", status_code=202, responses={**ACCEPTED, **refusals(NotFound, TwinActive)})
 def retry_item(
     here: Here, who: Who, item_id: Number, response: Response, asked: Annotated[Asked | None, InBody()] = None
 ) -> Command:
-    """A fresh budget of attempts for an item that failed or was interrupted; a finished job goes on for it."""
+    """A fresh budget of attempts for an item that failed or was interrupted; a finished job goes on for it.
+
+    While another job does the same work as the finished one, 409 names that one (`twin`).
+    """
     return told(response, retry(here, item_id, _by(asked, who)))
 
 
-@router.post("/job-items/{item_id}/force-retry", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
+@router.post(
+    "/job-items/{item_id}/force-retry", status_code=202, responses={**ACCEPTED, **refusals(NotFound, TwinActive)}
+)
 def force_retry_item(
     here: Here, who: Who, item_id: Number, response: Response, asked: Annotated[Asked | None, InBody()] = None
 ) -> Command:
@@ -109,6 +115,7 @@ def _by(asked: Asked | None, who: str) -> str:
 
 
 def retry(here: Room, item_id: int, by: str, *, force: bool = False) -> Command:
+    here.store.read(lambda tx: refuse_twin_of_item(tx, item_id))
     return ask(here.store, "force_retry_item" if force else "retry_item", item_id=item_id, by=by)
 
 

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Body, Query, Response
 from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.overrides import checked
 from dalsegno.catalog.templates import order
-from dalsegno.errors import CommandRefused, InputInvalid, NotFound, QueryInvalid, WorkflowUnknown
+from dalsegno.engine.retry import refuse_twin
+from dalsegno.errors import CommandRefused, InputInvalid, NotFound, QueryInvalid, TwinActive, WorkflowUnknown
 from dalsegno.insight.commands import commands_of_job
 from dalsegno.insight.finding import find_items
 from dalsegno.insight.items import list_items
@@ -135,11 +136,14 @@ def clone_job(
     return _made(here, made, response)
 
 
-@router.post("/jobs/{job_id}/retry", status_code=202, responses={**ACCEPTED, **refusals(NotFound)})
+@router.post("/jobs/{job_id}/retry", status_code=202, responses={**ACCEPTED, **refusals(NotFound, TwinActive)})
 def retry_job(
     here: Here, who: Who, job_id: Number, response: Response, asked: Annotated[Asked | None, Body()] = None
 ) -> Command:
-    """Try every item of it again that failed, and nothing else. A finished job goes on for them."""
+    """Try every item of it again that failed, and nothing else. A finished job goes on for them.
+
+    While another job does the same work as the finished one, 409 names that one (`twin`).
+    """
     return told(response, retry_failed(here, job_id, asker(asked.requested_by if asked else None, who)))
 
 
@@ -200,6 +204,7 @@ def start(here: Room, new: NewJob, who: str = "console") -> int:
 
 
 def retry_failed(here: Room, job_id: int, by: str) -> Command:
+    here.store.read(lambda tx: refuse_twin(tx, job_id))
     return started(here, "retry", parse(f"job:{job_id} state:failed", ITEMS), by, job_id=job_id)
 
 
