@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -14,7 +17,7 @@ from dalsegno.store import tidying
 from dalsegno.store.schema import logs
 from dalsegno.store.sqlite import SqliteStore
 from dalsegno.store.store import Tx
-from dalsegno.store.tidying import give_back
+from dalsegno.store.tidying import IN_VAIN, LOOK_EVERY, Wal, give_back
 
 TEXT = "x" * 4000
 
@@ -88,3 +91,32 @@ def test_the_log_stays_short_beside_readers_that_never_pause(
         for reader in readers:
             reader.join()
     assert longest < 2_000_000, "SQLite by itself leaves it at four megabytes, and at more beside readers"
+
+
+def test_a_reader_that_stays_is_waited_for_now_and_then_only(
+    lite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All the while the writer writes nothing."""
+    now = 0.0
+    monkeypatch.setattr(tidying, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(tidying, "PATIENCE_MS", 1)
+    wal = Wal(lite.path)
+    asked: list[str] = []
+    with (
+        closing(sqlite3.connect(lite.path, isolation_level=None)) as reader,
+        closing(sqlite3.connect(lite.path, isolation_level=None)) as writer,
+    ):
+        writer.set_trace_callback(lambda text: asked.append(text) if "checkpoint" in text else None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM jobs").fetchone()
+        write_lines(lite, 400)
+        lite.close()  # or its own writer would look at the log too
+        monkeypatch.setattr(tidying, "LOG_BYTES", 1_000_000)
+        while now < 2.5 * IN_VAIN:
+            now += LOOK_EVERY
+            assert not wal.keep_short(writer)
+        assert len(asked) == 3
+        reader.execute("COMMIT")
+        now += IN_VAIN
+        assert wal.keep_short(writer)
+    assert Path(f"{lite.path}-wal").stat().st_size == 0

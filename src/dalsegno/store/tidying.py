@@ -20,6 +20,9 @@ happens to find none at all."""
 LOOK_EVERY = 0.25
 PATIENCE_MS = 200
 """For readers that are still under way. Whoever begins to read meanwhile needs the log no more."""
+IN_VAIN = 10.0
+"""Seconds until the next try where that was not enough: a reader that stays, as a backup does, must not hold up the
+writer for more than a fiftieth of the time."""
 
 
 def give_back(tx: Tx, pages: int) -> int:
@@ -55,5 +58,7 @@ class Wal:
                 return False
             raw.execute(f"PRAGMA busy_timeout={PATIENCE_MS}")
             busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                self._due = now + IN_VAIN
             return not busy
         return False
