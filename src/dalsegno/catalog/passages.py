@@ -1,7 +1,7 @@
 """Passages: the permits of a call to a source, and whose trouble it is when nobody answers.
 
 A source with one host (a Subsonic server) is one provider: when it is away, its songs wait for it. Others name hosts
-all over the web: there a dead link is its song's own trouble, and only a host that answers can ask us to wait.
+all over the web: there a dead link is its song's own trouble, and only a host that says so makes us wait.
 """
 
 from __future__ import annotations
@@ -26,8 +26,23 @@ _POLICY = Breaker()
 _CLOCK = SystemClock()
 
 
-def passage(permit: Permit, verb: str, source: Source, url: str | None = None) -> AbstractContextManager[None, None]:
-    """For one call: `source:feed`, and `source:feed@host:port` as well where the source has many hosts."""
+def of_the_link(error: Exception) -> bool:
+    """Nobody was there, or a proxy says so (502, 503, 504), which it may do for ever. Asking us to wait is another
+    matter."""
+    trip = _POLICY.judge(error, _CLOCK.now())
+    return trip is not None and trip.kind is Kind.OUTAGE and not trip.certain
+
+
+def unanswered(error: Exception) -> bool:
+    """Nobody was there, or nobody who speaks HTTP. A status would be an answer, whatever it says."""
+    return of_the_link(error) and Signal.of(error).status is None
+
+
+def passage(
+    permit: Permit, verb: str, source: Source, url: str | None = None, own: Callable[[Exception], bool] = of_the_link
+) -> AbstractContextManager[None, None]:
+    """For one call: `source:feed`, and `source:feed@host:port` as well where the source has many hosts. What is `own`
+    trouble of the item, a host's breaker does not hear of."""
     name = f"{verb}:{source.name}"
     if source.one_host:
         return _Quiet(permit(name), is_gibberish if verb == "transfer" else _never)
@@ -35,13 +50,7 @@ def passage(permit: Permit, verb: str, source: Source, url: str | None = None) -
     if host is None:
         return _Quiet(permit(name), unanswered)
     # The source's limits hold for all its hosts together; who is in trouble is a matter of each host.
-    return _Both(_Quiet(permit(name), _always), _Quiet(permit(f"{name}@{host}"), unanswered))
-
-
-def unanswered(error: Exception) -> bool:
-    """Nobody was there, or nobody who speaks HTTP. A status would be an answer, whatever it says."""
-    trip = _POLICY.judge(error, _CLOCK.now())
-    return trip is not None and trip.kind is Kind.OUTAGE and Signal.of(error).status is None
+    return _Both(_Quiet(permit(name), _always), _Quiet(permit(f"{name}@{host}"), own))
 
 
 def is_gibberish(error: Exception) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dalsegno.catalog.passages import passage
+from dalsegno.catalog.passages import passage, unanswered
 from dalsegno.requests.upstream import Permit
 from dalsegno.sources.model import Source
 
@@ -49,8 +49,8 @@ class Decoder:
 
     def passage(self, permit: Permit, link: Link) -> AbstractContextManager[Any, None]:
         """Around one call. Limits are of all that one source offers (`decode:kodik`); who is in trouble is a matter of
-        each host it names."""
-        return passage(permit, "decode", _Offering(link.source), link.url)
+        each host it names. Also programs answer for a host: what they call unavailable is."""
+        return passage(permit, "decode", _Offering(link.source), link.url, own=unanswered)
 
     def close(self) -> None:
         """Let go of connections and child processes."""
