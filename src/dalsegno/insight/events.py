@@ -1,13 +1,15 @@
 """Events: listed by job or item, or tailed so that none is ever missed.
 
-Ids are not commit order on PostgreSQL: a transaction that took its id first may commit last, and connections take
-ids in advance. Everything here therefore reads by (tx, id), and a tail stops at the oldest transaction that is still
-writing. On SQLite ids say it all.
+Ids are not commit order on PostgreSQL: a transaction that took its id first may commit last. Lists and tails
+therefore read by (tx, id), and a tail stops at the oldest transaction that is still writing. What happened to one item
+or one job is told apart by ids: whoever waited for another writes later, and may be the older transaction all the same.
+On SQLite ids say it all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -22,6 +24,11 @@ from dalsegno.store.schema import events, jobs, stages
 from dalsegno.store.store import Tx
 
 PAGE = 500
+BESIDE = timedelta(seconds=5)
+"""Transactions whose events are further apart did not wait for each other. At full speed each second more is 30,000
+keys that a page passes over."""
+STRIDE = 100
+"""Transactions: how far the first look for such an event goes."""
 
 
 class Cursor(NamedTuple):
@@ -65,13 +72,14 @@ def find_events(
     along: list[Condition] = [] if item is None else [events.c.item_id == int(item)]
     if item is None and _wide(query):
         along = [events.c.item_id.is_(None), *([] if job is None else [events.c.job_id == int(job)])]
-    bounds: tuple[Place | None, Place | None] = (None, None)
+    bounds = _Bounds()
     if job is not None and item is None:
-        found_between = _between(tx, int(job), order)
-        if found_between is None:
+        found_bounds = _bounds(tx, int(job), order)
+        if found_bounds is None:
             return Found([], None)
-        bounds = found_between
-    path = Walk(sa.select(events), order, along, among.where(query, tx.now), first=bounds[0], last=bounds[1])
+        bounds = found_bounds
+    along += bounds.within
+    path = Walk(sa.select(events), order, along, among.where(query, tx.now), first=bounds.newest, last=bounds.oldest)
     budget = begin(tx, TEXT_SECONDS if query.of("") else SECONDS)
     found = walk(tx, path, after=place_of(cursor, len(order)), limit=limit + 1, budget=budget)
     lines = [EventRecord.model_validate(dict(row)) for row in found.rows]
@@ -84,17 +92,48 @@ def _wide(query: Query) -> bool:
     return bool(kinds) and all(kind.startswith(("job_", "stage_")) for kind in kinds)
 
 
-def _between(tx: Tx, job_id: int, order: Sequence[sa.Column[int]]) -> tuple[Place | None, Place] | None:
-    """Whatever happened to a job's items happened before its last event of its own, and after its first."""
-    own = sa.select(events.c.tx, events.c.id).where(events.c.job_id == job_id, events.c.item_id.is_(None))
+class _Bounds(NamedTuple):
+    """Between which events a job's lie."""
+
+    newest: Place | None = None
+    oldest: Place | None = None
+    within: Sequence[Condition] = ()
+
+
+def _bounds(tx: Tx, job_id: int, order: Sequence[sa.Column[int]]) -> _Bounds | None:
+    """Whatever happened to a job's items was written before its last event of its own, and after its first."""
+    own = sa.select(events.c.tx, events.c.id, events.c.at).where(events.c.job_id == job_id, events.c.item_id.is_(None))
     first = tx.row(own.order_by(events.c.id).limit(1))
     if first is None:
         return None
     ended = sa.select(jobs.c.id).where(jobs.c.id == job_id, jobs.c.status.in_(sorted(JOB_FINISHED)))
     last = None if tx.row(ended) is None else tx.row(own.order_by(events.c.id.desc()).limit(1))
-    newest, oldest = (None if row is None else tuple(row[column.name] for column in order) for row in (last, first))
-    assert oldest is not None
-    return newest, oldest
+    if len(order) == 1:
+        return _Bounds(None if last is None else (last["id"],), (first["id"],))
+    # The key has the id as well: what lies between the bounds and is of other times is passed over within the index.
+    within = [events.c.id >= first["id"], *([] if last is None else [events.c.id <= last["id"]])]
+    return _Bounds(None if last is None else _apart(tx, last, 1), _apart(tx, first, -1), within)
+
+
+def _apart(tx: Tx, event: sa.RowMapping, onward: int) -> Place | None:
+    """Where transactions lie that cannot have run beside that of an event; None: there is none such.
+
+    A cancel or the end of a job waits for settles that are the younger transactions, and a submit may be younger than
+    who admits it. How many come between is not known: each look goes twice as far.
+    """
+    if event["tx"] == 0:  # all of the past of another cluster, in the order in which it was written
+        return 0, event["id"]
+    stride = STRIDE
+    while True:
+        place = event["tx"] + stride * onward
+        beyond = events.c.tx > place if onward > 0 else events.c.tx < place
+        keys = (key.asc() if onward > 0 else key.desc() for key in (events.c.tx, events.c.id))
+        found = tx.row(sa.select(events.c.tx, events.c.id, events.c.at).where(beyond).order_by(*keys).limit(1))
+        if found is None:
+            return None
+        if (found["at"] - event["at"]) * onward > BESIDE:
+            return found["tx"], found["id"]
+        stride *= 2
 
 
 def tail(tx: Tx, after: Cursor, *, job_id: int | None = None, item_id: int | None = None, limit: int = PAGE) -> Page:
