@@ -458,6 +458,16 @@ def test_a_new_address_that_is_refused_too_is_the_end(http: Http, root: Path) ->
     assert len(server.requests) == 3
 
 
+def test_addresses_that_live_shortly_are_asked_for_as_long_as_each_brings_bytes(http: Http, root: Path) -> None:
+    some, asked = cut(SONG, 10_000, ETag='"a"'), iter(range(9))
+    with scripted(some, _no, some, _no, some, _no, honest(SONG)) as server:
+        fetched = get(http, server.url, root, refresh=lambda: Media(url=f"{server.url}/{next(asked)}", trusted=True))
+    assert right(fetched, root, SONG)
+    assert [(request.path, request.start) for request in server.requests[1:]] == [
+        ("/", 10_000), ("/0", 10_000), ("/0", 20_000), ("/1", 20_000), ("/1", 30_000), ("/2", 30_000),
+    ]  # fmt: skip
+
+
 def test_a_plain_refusal_asks_for_no_new_address(http: Http, root: Path) -> None:
     with scripted(_no) as server, pytest.raises(Refused):
         get(http, server.url, root, refresh=lambda: pytest.fail("asked"))

@@ -130,6 +130,8 @@ class _Transfer:
         self.synced = 0
         self.restarts = 0
         self.content: memoryview | None = None
+        self.renewed_at = -1
+        """Bytes that had come when its address was last asked for again."""
         self.worked = False
         """An address of this song has given bytes before."""
 
@@ -315,9 +317,10 @@ class _Transfer:
         """A new address where the old one has expired; else the error that the answer is."""
         media = self.media
         expired = media.expires_at is not None and media.expires_at <= _CLOCK.now()
-        if answer.status in (401, 403, 404, 410) and self.refresh is not None and (self.worked or expired):
-            refresh, self.refresh = self.refresh, None
-            self.media = refresh()
+        fresh = self.transferred > self.renewed_at and (self.worked or expired)
+        if answer.status in (401, 403, 404, 410) and self.refresh is not None and fresh:
+            self.renewed_at = self.transferred
+            self.media = self.refresh()
             if self.media.url is not None:
                 return
         raise refusal_of(answer, media)
