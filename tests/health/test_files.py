@@ -120,8 +120,13 @@ def test_an_upload_that_nobody_remembers_is_told_until_it_is_gone(store: Store, 
     client.upload_part(Bucket=weed.bucket, Key=key, UploadId=begun, PartNumber=1, Body=b"x" * 1000)
     try:
         assert forgotten.look(store, settings) == [], "it may just have been begun"
+        (told,) = forgotten.look(store, settings, just_begun=timedelta(0))
+        assert (told.code, told.severity, told.data["count"]) == ("upload_recent", "note", 1)
+        assert "within the last 24 h and nobody here remembers them" in told.says
+        assert f"--key '{key}' --upload-id {begun}" in told.fix
         (told,) = forgotten.look(store, settings, old=timedelta(0))
-        assert (told.code, told.data["count"], told.data["bucket"]) == ("upload_orphaned", 1, weed.bucket)
+        assert (told.code, told.severity, told.data["count"]) == ("upload_orphaned", "warning", 1)
+        assert told.data["bucket"] == weed.bucket
         assert told.data["things"] == [f"'{key}' {begun}"]
         assert f"--key '{key}' --upload-id {begun}" in told.fix
         assert told.since is not None

@@ -245,6 +245,13 @@ KINDS = {
         "`aws s3api abort-multipart-upload --bucket %(bucket)s --key %(key)s --upload-id %(upload)s` (the others: "
         "`dalsegno doctor --list upload_orphaned`), or a lifecycle rule of the bucket.",
     ),
+    "upload_recent": Kind(
+        "files",
+        "%(count)s multipart uploads at %(store)s were begun within the last %(old_seconds)s and nobody here remembers "
+        "them, the oldest on %(oldest_at)s; another program may still be at it.",
+        "If nobody else writes there: `aws s3api abort-multipart-upload --bucket %(bucket)s --key %(key)s --upload-id "
+        "%(upload)s` (the others: `dalsegno doctor --list upload_recent`).",
+    ),
     "copy_stale": Kind(
         "files",
         "%(count)s half copies under %(root)s are older than %(old_seconds)s; %(size_bytes)s.",
