@@ -12,16 +12,6 @@ from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
-
-from dalsegno import Store
-from dalsegno.catalog.schema import playlists, songs
-from dalsegno.catalog.templates import order
-from dalsegno.cli.ask import ask
-from dalsegno.engine import breakers
-from dalsegno.settings import Settings
-from dalsegno.sources.demo_catalog import Fault
-from dalsegno.sources.demo_server import DemoServer
-from dalsegno.store.schema import breakers as breakers_table
 from tests import audio
 from tests.catalog.studio import (
     ENDED,
@@ -54,6 +44,22 @@ from tests.helpers import (
 from tests.s3 import S3Server, juicefs
 from tests.servers import free_port
 from tests.sources.hostile import Hostile, hostile, ok, redirect
+
+from dalsegno import Engine, Store
+from dalsegno.catalog.schema import playlists, songs
+from dalsegno.catalog.status import list_playlists
+from dalsegno.catalog.templates import order
+from dalsegno.catalog.upload import Upload
+from dalsegno.cli.ask import ask
+from dalsegno.engine import breakers
+from dalsegno.engine.item import Item
+from dalsegno.objects.errors import UploadCancelled
+from dalsegno.settings import Settings
+from dalsegno.sources.demo_catalog import Fault
+from dalsegno.sources.demo_server import DemoServer
+from dalsegno.sources.model import Media, Track
+from dalsegno.sources.playlist_file import PlaylistFiles
+from dalsegno.store.schema import breakers as breakers_table
 
 Answer = Callable[[str, dict[str, str]], bytes]
 GOOD = audio.flac(0.3, 7)
@@ -235,6 +241,75 @@ def test_the_same_song_from_elsewhere_takes_the_place_of_a_broken_one(tmp_path: 
         kept = [(each["remote_id"], each["verdict"], each["reason"]) for each in candidates(store, found["title"])]
         assert ("song-3", "rejected", "A web page came instead of audio.") in kept
         assert [remote for remote, verdict, _ in kept if verdict == "chosen"] == ["mirror-3"]
+
+
+# --- cancelling -----------------------------------------------------------------------------------
+
+
+def cancel(store: Store, engine: Engine, job: int, service: str) -> None:
+    """Until whatever is at work knows."""
+    assert ask(store, "cancel", job_id=job).status == "applied"
+    pool = engine.pools[service]
+    wait_until(lambda: all(item.cancelled for _, item in pool.in_work()), "the workers to be told")
+
+
+@pytest.mark.parametrize("verb", ["resolve", "download"])
+def test_a_canceled_job_has_no_failed_songs(
+    desk: Desk, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    told, asked = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        asked.set()
+        assert told.wait(60)
+
+    def slow(path: str, headers: dict[str, str]) -> bytes:
+        wait()
+        return ok(GOOD)
+
+    def lost(self: PlaylistFiles, track: Track) -> Media:
+        wait()
+        raise ConnectionError("it hung up")
+
+    desk.song("song", slow)
+    settings = desk.settings()
+    run(store, settings, "collect")
+    run(store, settings, "sync")
+    if verb == "resolve":
+        monkeypatch.setattr(PlaylistFiles, "resolve", lost)
+    job = order(store, settings, "download").job_id
+    with at_work(store, settings) as engine:
+        assert asked.wait(60)
+        cancel(store, engine, job, "download")
+        told.set()
+        wait_for_job(store, job, ENDED, 60)
+
+    assert status_of(store, job) == "canceled"
+    assert troubles(store, job)["song"] == ("canceled", None, None, 0)
+    lines = store.read(list_playlists).lines
+    assert [(line.status, line.failed) for line in lines] == [("incomplete", 0)]
+    assert_sound(store, job)
+
+
+def test_a_canceled_job_has_no_failed_uploads(desk: Desk, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_it = threading.Event()
+
+    def put(self: Upload, item: Item, *_: object, **__: object) -> None:
+        at_it.set()
+        wait_until(lambda: item.cancelled, "the end")
+        raise UploadCancelled
+
+    monkeypatch.setattr(Upload, "_put", put)
+    desk.song("song", ok(GOOD))
+    job = order(store, desk.settings(), "full").job_id
+    with at_work(store, desk.settings()) as engine:
+        assert at_it.wait(60)
+        cancel(store, engine, job, "upload")
+        wait_for_job(store, job, ENDED, 60)
+
+    assert status_of(store, job) == "canceled"
+    assert troubles(store, job, "upload")["song"] == ("canceled", None, None, 0)
+    assert_sound(store, job)
 
 
 # --- disks ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dalsegno.engine.item import Item
 from dalsegno.engine.planner import Plan
 from dalsegno.engine.service import service
 from dalsegno.errors import InputInvalid
-from dalsegno.model.outcome import Fail, Outcome, PauseJob, Skip
+from dalsegno.model.outcome import Fail, Outcome, PauseJob, Release, Skip
 from dalsegno.model.workflow import Step, Workflow
 
 SCALE = Workflow(
@@ -61,7 +61,7 @@ def tone(item: Item) -> Any:
     pitch = 440.0 * 2 ** ((LOWEST + number - 69) / 12)
     for piece in range(SLICES):
         if item.cancelled:
-            return Fail("stopped on request", code="canceled")
+            return Release("stopped on request")
         samples.extend(_wave(pitch, frames, frames * piece // SLICES, frames * (piece + 1) // SLICES))
         item.progress((piece + 1) / SLICES, f"{item.key}, {pitch:.1f} Hz")
         time.sleep(float(item.params.get("pace", 0)) / SLICES)

@@ -34,7 +34,7 @@ from dalsegno.catalog.trouble import trouble
 from dalsegno.catalog.watch import Watch
 from dalsegno.engine.service import Phase, Service, phased
 from dalsegno.model.naming import check_template
-from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Retry, Skip
+from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Release, Retry, Skip
 from dalsegno.model.signal import is_unreachable
 from dalsegno.sources.model import Gone
 
@@ -97,6 +97,8 @@ class Download:
         except LibraryMissing as error:
             return PauseJob(str(error), code=error.code)
         except Unresolved as error:
+            if error.code == "canceled":
+                return Release("stopped on request")
             self._keep_candidates(item, number, error.resolution.candidates)
             if error.code == "song_gone":
                 self._mark_missing(item, number)
@@ -131,7 +133,7 @@ class Download:
         except LibraryMissing as error:
             return PauseJob(str(error), code=error.code)
         except Cancelled:
-            return Fail("stopped on request", code="canceled")
+            return Release("stopped on request")
         except PartBusy as error:
             return Retry(str(error), code=error.code)
         except (NotAudio, space.TooLargeForDisk) as error:

@@ -18,7 +18,7 @@ from dalsegno.catalog import landing, names, space
 from dalsegno.catalog.audio import NotAudio
 from dalsegno.catalog.chain import chain, spoken
 from dalsegno.catalog.companions import write_companions
-from dalsegno.catalog.fetch import Broken, Fetched, fetch
+from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
 from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import (
     Copy,
@@ -230,8 +230,8 @@ class CatalogDownloader:
         before = resolved.resolution
         try:
             again = self.resolve(resolved.holding, resolved.snapshot, watch, resolved.rejected)
-        except Unresolved:
-            raise error from None
+        except Unresolved as nowhere:
+            raise (Cancelled() if nowhere.code == "canceled" else error) from None
         kept = tuple(replace(each, verdict="rejected", reason=str(error)) if each.verdict == "chosen" else each
                      for each in before.candidates)  # fmt: skip
         resolved.resolution = replace(again.resolution, candidates=(*kept, *again.resolution.candidates))

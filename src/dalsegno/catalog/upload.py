@@ -21,7 +21,7 @@ from dalsegno.catalog.suspects import Suspects
 from dalsegno.catalog.turns import Turns
 from dalsegno.engine.service import Service
 from dalsegno.errors import InputInvalid
-from dalsegno.model.outcome import Fail, Outcome, PauseJob, Retry, Skip, Throttled
+from dalsegno.model.outcome import Fail, Outcome, PauseJob, Release, Retry, Skip, Throttled
 from dalsegno.objects.errors import (
     NameTaken,
     SourceChanged,
@@ -109,7 +109,7 @@ class Upload:
             ):
                 path, put = self._put(item, target, backend, found, local, there, absent=there is None and not waited)
         except UploadCancelled:
-            return Fail("stopped on request", code="canceled")
+            return Release("stopped on request")
         except StoreError as error:
             return _refused(error, target)
         except OSError as error:
