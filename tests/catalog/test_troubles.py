@@ -404,6 +404,28 @@ def test_a_disk_that_fills_up_under_the_first_song_is_left_clean(
     assert_clean(small_disk)
 
 
+def test_a_disk_without_room_for_another_name_is_full(
+    desk: Desk, sqlite_url: str, stores: Callable[..., Store], small_disk: Path
+) -> None:
+    store = stores(sqlite_url)
+    desk.song("song", ok(GOOD))
+    desk.library = small_disk
+    used = sum(1 for _ in small_disk.rglob("*"))
+    staging = 2  # its folder, and the library's id
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={1 + used + staging}", str(small_disk)], check=True)
+
+    job = run(store, desk.settings())
+
+    reason = job_of(store, job)["pause_reason"]
+    assert reason.startswith(f"disk_full: The library at {small_disk} has "), reason
+    assert reason.endswith("Make room there, or resume with another LIBRARY_ROOT.")
+    subprocess.run(["mount", "-o", "remount,nr_inodes=100", str(small_disk)], check=True)
+    assert ask(store, "resume", job_id=job).status == "applied"
+    with at_work(store, desk.settings()):
+        wait_for_job(store, job, ENDED, 60)
+    assert status_of(store, job) == "completed"
+
+
 def test_a_library_that_may_only_be_read_pauses_and_says_so(
     desk: Desk, sqlite_url: str, stores: Callable[..., Store], small_disk: Path
 ) -> None:

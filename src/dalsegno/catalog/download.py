@@ -105,7 +105,7 @@ class Download:
             text = f"{display_text(found.song)}: {error}"
             return Retry(text, code=error.code) if error.retryable else Fail(text, code=error.code)
         except OSError as error:
-            return _unwritable(error, root)
+            return _unwritable(error, root, item)
         except Exception as error:
             return trouble(error, doing)
 
@@ -141,7 +141,7 @@ class Download:
         except OSError as error:
             if error.errno is None or is_unreachable(error):
                 return self._no_good(item, resolved, error, trouble(error, doing))
-            return _unwritable(error, root)
+            return _unwritable(error, root, item)
         except Exception as error:
             if isinstance(error, Gone) and resolved.is_own:
                 return self._no_good(item, resolved, error, self._gone(item, resolved, error))
@@ -223,6 +223,8 @@ def _full(error: space.DiskFull) -> Outcome:
     return PauseJob(f"{error} Make room there, or resume with another LIBRARY_ROOT.", code=error.code)
 
 
-def _unwritable(error: OSError, root: Path) -> Outcome:
+def _unwritable(error: OSError, root: Path, item: Item) -> Outcome:
     """A library we may not write to does not get better song by song: an operator must see to it."""
+    if error.errno in space.FULL:
+        return _full(space.DiskFull(root, None, space.free(root), int(item.snapshot.get("MIN_FREE_SPACE") or 0)))
     return PauseJob(f"the library at {root} cannot be written: {error.strerror or error}", code="library_unwritable")
