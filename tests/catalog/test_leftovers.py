@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Store
+from dalsegno.catalog import landing, leftovers
 from dalsegno.catalog.catalog import Catalog
 from dalsegno.catalog.downloader import CatalogDownloader, ResolvedDownload
 from dalsegno.catalog.export import FOLDER
@@ -23,7 +24,9 @@ from dalsegno.catalog.upsert import keep_songs
 from dalsegno.catalog.watch import Watch
 from dalsegno.settings import Settings
 from dalsegno.sources.model import Media
-from tests.helpers import every, wait_until
+from dalsegno.store.store import Tx
+from tests.catalog.studio import places, run
+from tests.helpers import every, statuses_of, wait_until
 from tests.servers import wav
 
 
@@ -175,6 +178,53 @@ def test_a_song_that_had_not_moved_yet_is_linked_to_a_twin_that_was_faster(
     life.settle(second)
     assert len(world.files()) == 1
     assert world.staged() == []
+
+
+def test_a_song_that_landed_before_a_crash_is_adopted_by_a_job_that_goes_on_in_another_library(
+    world: World, tmp_path: Path
+) -> None:
+    landed = world.born().fetch(world.one)
+    world.born().settle(world.born().fetch(world.three))
+    settings = world.settings.model_copy(update={"library_root": tmp_path / "new"})
+    world.store.write("sync", lambda tx: _listed(tx, world.one, world.three))
+
+    job = run(world.store, settings, "download")
+
+    assert statuses_of(world.store, job, "download") == {"succeeded": 1, "skipped": 1}
+    assert {place.path for place in places(world.store) if place.song_id == world.one} == {landed.path}
+    assert world.files() == ["one.wav", "three.wav"]
+    assert world.staged() == []
+    assert list((tmp_path / "new").rglob("*.wav")) == []
+
+
+def test_a_library_that_cannot_be_read_any_more_is_nobodys_trouble(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.born().fetch(world.one)
+    settings = world.settings.model_copy(update={"library_root": tmp_path / "new"})
+    plain = landing.in_place
+
+    def in_place(root: Path, receipt: Receipt) -> bool:
+        if root == world.root:
+            raise OSError(5, "Input/output error")
+        return plain(root, receipt)
+
+    monkeypatch.setattr(leftovers, "in_place", in_place)
+    monkeypatch.setattr(landing, "in_place", in_place)
+    world.store.write("sync", lambda tx: _listed(tx, world.one))
+
+    job = run(world.store, settings, "download")
+
+    assert statuses_of(world.store, job, "download") == {"succeeded": 1}
+    assert len(list((tmp_path / "new").rglob("one.wav"))) == 1
+
+
+def _listed(tx: Tx, *numbers: int) -> None:
+    seen = {"created_at": tx.now, "updated_at": tx.now}
+    tx.conn.execute(sa.insert(playlists).values(id=1, platform="folder", remote_id="m", name="Mine", **seen))
+    for position, number in enumerate(numbers):
+        row = {"playlist_id": 1, "song_id": number, "position": position, "added_at": tx.now}
+        tx.conn.execute(sa.insert(playlist_songs).values(**row))
 
 
 def test_a_file_somebody_took_away_is_nobodys_twin(world: World) -> None:

@@ -77,6 +77,32 @@ def test_what_a_killed_process_kept_is_taken_over_and_what_a_living_one_keeps_is
     assert Receipts(tmp_path).all() == {}  # held by `mine`, in this very process
 
 
+def test_what_a_killed_process_kept_is_taken_over_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, text: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with child(tmp_path, "song-1", "song-2") as other:
+        other.communicate("")
+    (log,) = logs(tmp_path)
+    with log.open("ab") as stream:
+        stream.write(b'{"key": "song-3", "sha')  # it was cut off
+    mine = Receipts(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", full)
+        assert mine.find("song-1") is not None
+        assert mine.find("song-2") is not None
+    mine.keep("song-4", ONE)
+    assert logs(tmp_path) == [log]
+    assert [line[:16] for line in log.read_bytes().splitlines()] == [
+        b'{"key": "song-1"', b'{"key": "song-2"', b'{"key": "song-4"',
+    ]  # fmt: skip
+    for key in ("song-1", "song-2", "song-4"):
+        mine.forget(key)
+    assert logs(tmp_path) == []
+
+
 def test_the_last_word_on_a_song_counts_and_a_line_cut_off_says_nothing(tmp_path: Path) -> None:
     mine = Receipts(tmp_path)
     mine.keep("song-1", ONE)

@@ -138,6 +138,10 @@ class Catalog:
                 self._roots = found
         return found
 
+    def others(self, root: Path) -> list[Path]:
+        """The other libraries that are on this machine now."""
+        return [each for each in self.library_roots() if each != root and self.presence.is_here(each)]
+
     def catch_up(self, root: Path) -> None:
         """Once a process, before it works on a library: see to what an earlier one was killed over."""
         if root in self._caught_up:
@@ -145,10 +149,16 @@ class Catalog:
         with self._catching_up:
             if root in self._caught_up:
                 return
-            for receipt in look_over(self.store, root):
-                self.land(root, receipt.path, receipt.sha256, receipt.size)
+            self._look_over(root)
+            for other in self.others(root):
+                with suppress(OSError):  # it is not the one to be written to
+                    self._look_over(other)
             self.exporter.wake(root)
             self._caught_up.add(root)
+
+    def _look_over(self, root: Path) -> None:
+        for receipt in look_over(self.store, root):
+            self.land(root, receipt.path, receipt.sha256, receipt.size)
 
     def land(self, root: Path, path: str, sha256: str, size: int) -> tuple[int, str]:
         """A file is in place; from now on it is found, though it is not written down yet. Its backend and path."""

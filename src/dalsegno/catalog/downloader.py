@@ -182,7 +182,16 @@ class CatalogDownloader:
     # --- fetching -----------------------------------------------------------------------------
 
     def adopt(self, found: Holding, root: Path) -> Filed | None:
-        """A download that was finished but not written down when its process ended."""
+        """A download that was finished but not written down when its process ended: here, or in a library that the job
+        left meanwhile, because its disk was full."""
+        filed = self._adopt(found, root)
+        for other in self._catalog.others(root) if filed is None else ():
+            with suppress(OSError):  # what cannot be brought to its end there is fetched again
+                if (filed := self._adopt(found, other)) is not None:
+                    break
+        return filed
+
+    def _adopt(self, found: Holding, root: Path) -> Filed | None:
         key = part_key(found.song["id"])
         receipt = read_receipt(root, key)
         if receipt is None:

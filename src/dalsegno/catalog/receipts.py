@@ -65,7 +65,7 @@ class Receipts:
         self._syncing = threading.Lock()
 
     def find(self, key: str) -> Receipt | None:
-        if time.monotonic() - self._looked_at > AGAIN:
+        if key not in self._open and time.monotonic() - self._looked_at > AGAIN:
             with self._lock:
                 self._take_over()
         return self._open.get(key)
@@ -184,12 +184,18 @@ class Receipts:
                         self._take(path)
 
     def _take(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.fstat(descriptor).st_nlink:
                 return
-            found = {key: receipt for key, receipt in _read(descriptor).items() if key not in self._open}
+            receipts, size = _read(descriptor)
+            found = {key: receipt for key, receipt in receipts.items() if key not in self._open}
+            if found and self._descriptor < 0:  # we go on in it: the disk may be too full for another
+                os.ftruncate(descriptor, size)
+                self._open.update(found)
+                self._descriptor, self._path, self._size, descriptor = descriptor, path, size, -1
+                return
             if found:
                 self._append(found)
                 durable.sync_data(self._descriptor)
@@ -197,7 +203,8 @@ class Receipts:
         except BlockingIOError:
             pass  # its process lives
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 _known: dict[str, Receipts] = {}
@@ -219,8 +226,9 @@ def _lines(some: Mapping[str, Receipt]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-def _read(descriptor: int) -> dict[str, Receipt]:
-    """The last word on each song. A line that was cut off when its process died says nothing."""
+def _read(descriptor: int) -> tuple[dict[str, Receipt], int]:
+    """The last word on each song, and how many bytes are whole lines. One that was cut off when its process died says
+    nothing."""
     with open(descriptor, "rb", closefd=False) as stream:
         text = stream.read()
     found = {}
@@ -229,4 +237,4 @@ def _read(descriptor: int) -> dict[str, Receipt]:
             values = json.loads(line)
             key = values.pop("key")
             found[key] = Receipt(**values)
-    return found
+    return found, text.rfind(b"\n") + 1
