@@ -26,6 +26,7 @@ from tests.catalog.studio import (
     run,
     settings_for,
     song,
+    tagged,
     troubles,
 )
 from tests.helpers import (
@@ -46,7 +47,11 @@ from tests.servers import free_port
 from tests.sources.hostile import Hostile, hostile, ok, redirect
 
 from dalsegno import Engine, Store
+from dalsegno.catalog.downloader import _may_pass, useless
+from dalsegno.catalog.fetch import Broken, Cancelled, Refused
+from dalsegno.catalog.part import PartBusy
 from dalsegno.catalog.schema import playlists, songs
+from dalsegno.catalog.space import DiskFull
 from dalsegno.catalog.status import list_playlists
 from dalsegno.catalog.templates import order
 from dalsegno.catalog.upload import Upload
@@ -241,6 +246,67 @@ def test_the_same_song_from_elsewhere_takes_the_place_of_a_broken_one(tmp_path: 
         kept = [(each["remote_id"], each["verdict"], each["reason"]) for each in candidates(store, found["title"])]
         assert ("song-3", "rejected", "A web page came instead of audio.") in kept
         assert [remote for remote, verdict, _ in kept if verdict == "chosen"] == ["mirror-3"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "attempts"),
+    [
+        (claiming(len(GOOD), GOOD[:9000]), 2),
+        (ok(b"oops", status="500 Oops"), 2),
+        (ok(b"down", status="502 Bad Gateway"), 2),
+        (b"220 mail.example ESMTP\r\n\r\n", 2),
+        (ok(b"no", status="400 Bad Request"), 0),
+    ],
+)
+def test_what_fails_in_every_attempt_is_fetched_elsewhere_in_the_last(
+    desk: Desk, sqlite_url: str, stores: Callable[..., Store], tmp_path: Path, answer: bytes, attempts: int
+) -> None:
+    store, (content, suffix) = stores(sqlite_url), tagged(3, "song", "Band", "Album")
+    desk.song("song", answer)
+    music = tmp_path / "music"
+    music.mkdir()
+    (music / f"other{suffix}").write_bytes(content)
+    settings = desk.settings(folder_roots=(str(music),))
+    run(store, settings, "collect", scope={"sources": ["playlist-file"]})
+
+    job = run(store, settings, "sync-download", scope={"sources": ["playlist-file"]})
+
+    end = troubles(store, job)["song"]
+    assert (end.status, end.attempt) == ("succeeded", attempts), end
+    assert song(store, "song")["found_on"] == "folder"
+    assert [path.read_bytes() for path in audio_in(desk.library)] == [content]
+    kept = [(each["attempt"], each["platform"], each["verdict"]) for each in candidates(store, "song")]
+    assert [each for each in kept if each[2] == "chosen"] == [(attempts, "folder", "chosen")]
+    assert {each[0] for each in kept if each[1] == "playlist-file"} == set(range(attempts + 1))
+    assert_clean(desk.library)
+
+
+def test_what_fails_in_every_attempt_does_not_wait_for_a_source_that_is_down(desk: Desk, store: Store) -> None:
+    desk.song("song", ok(b"oops", status="500 Oops"))
+    settings = desk.settings(demo_url=f"http://127.0.0.1:{free_port()}")
+    run(store, settings, "collect", scope={"sources": ["playlist-file"]})
+    job = run(store, settings, "sync-download", scope={"sources": ["playlist-file"]}, timeout=40.0)
+    assert status_of(store, job) == "completed_with_errors"
+    end = troubles(store, job)["song"]
+    assert (end.status, end.code, end.attempt) == ("failed", "http_500", 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (Broken("It broke off."), True),
+        (Refused(500), True),
+        (Refused(503), True),
+        (Refused(429), False),
+        (DiskFull(Path("/music"), 5, 3), False),
+        (PartBusy("Somebody else is at it."), False),
+        (Cancelled(), False),
+        (PermissionError(13, "no"), False),
+    ],
+)
+def test_only_what_a_candidate_did_is_a_reason_to_leave_it(error: Exception, passes: bool) -> None:
+    assert _may_pass(error) is passes
+    assert not useless(error)
 
 
 # --- cancelling -----------------------------------------------------------------------------------

@@ -33,9 +33,11 @@ from dalsegno.catalog.part import Part, clear, clear_landed, cover_path, discard
 from dalsegno.catalog.passages import is_gibberish, passage
 from dalsegno.catalog.resolve import Latencies, Resolution, Resolver
 from dalsegno.catalog.shelf import Shelf
+from dalsegno.catalog.trouble import FINAL
 from dalsegno.catalog.turns import Turns
 from dalsegno.catalog.upsert import known_as, track_of
 from dalsegno.catalog.watch import Watch
+from dalsegno.engine.flow import MustWait, Troubled
 from dalsegno.model.signal import Signal
 from dalsegno.sources.model import Gone, Media, Source, Unusable
 
@@ -50,6 +52,8 @@ AUDIO: dict[str, Any] = {
 }
 """What is written down about a file, and what stands there while nothing is known."""
 COVER_MAX = 10_000_000
+USELESS = FINAL | {404, 410}
+"""Answers after which nothing will come of a candidate."""
 
 
 @dataclass(slots=True)
@@ -220,7 +224,7 @@ class CatalogDownloader:
         )
 
     def fetch(self, resolved: ResolvedDownload, watch: Watch) -> Filed:
-        """From the best candidate; where its bytes are no good, from the next."""
+        """From the best candidate; where its bytes are no good, or came in no attempt, from the next."""
         while True:
             platform, track = resolved.resolution.platform, resolved.resolution.track
             assert platform is not None
@@ -230,7 +234,7 @@ class CatalogDownloader:
             try:
                 return self._fetch(resolved, watch, platform, track.id)
             except Exception as error:
-                if not useless(error):
+                if not (useless(error) or (watch.last() and _may_pass(error))):
                     raise
                 self._next(resolved, watch, (platform, track.id), error)
 
@@ -241,6 +245,10 @@ class CatalogDownloader:
             again = self.resolve(resolved.holding, resolved.snapshot, watch, resolved.rejected)
         except Unresolved as nowhere:
             raise (Cancelled() if nowhere.code == "canceled" else error) from None
+        except (MustWait, Troubled):
+            if useless(error):
+                raise
+            raise error from None  # it had its attempts: it does not wait for others as well
         kept = tuple(replace(each, verdict="rejected", reason=str(error)) if each.verdict == "chosen" else each
                      for each in before.candidates)  # fmt: skip
         resolved.resolution = replace(again.resolution, candidates=(*kept, *again.resolution.candidates))
@@ -377,7 +385,13 @@ class CatalogDownloader:
 
 def useless(error: Exception) -> bool:
     """Nothing will ever come of this candidate; another may do."""
-    return isinstance(error, Gone | Unusable | NotAudio) or Signal.of(error).status in (401, 403, 404, 410, 451)
+    return isinstance(error, Gone | Unusable | NotAudio) or Signal.of(error).status in USELESS
+
+
+def _may_pass(error: Exception) -> bool:
+    """Another attempt may do better; where there is none, another candidate. One that asks us to wait is waited for."""
+    status = Signal.of(error).status
+    return isinstance(error, Broken) if status is None else status >= 400 and status != 429
 
 
 def _unreached(error: Broken, media: Media) -> Broken:

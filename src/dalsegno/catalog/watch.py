@@ -22,6 +22,8 @@ class Watch:
     permit: Callable[[str], AbstractContextManager[Any, None]] = lambda _name: nullcontext()
     considered: Callable[[tuple[Candidate, ...]], None] = lambda _seen: None
     """Told what was looked at before the song had to wait for a source."""
+    last: Callable[[], bool] = lambda: False
+    """Whether it fails for good if this attempt does."""
     forced: bool = False
     """Fetch it anew although it is there."""
 
@@ -33,5 +35,6 @@ class Watch:
             cancelled=lambda: item.cancelled,
             permit=lambda name: item.permit(name, breaker=BREAKER),
             considered=considered,
+            last=lambda: item.attempt + 1 >= item.stage.max_attempts,
             forced=item.forced,
         )
