@@ -24,6 +24,7 @@ from dalsegno.requests.ask import ask
 from dalsegno.requests.body import body_of
 from dalsegno.requests.view import counts_of
 from dalsegno.settings import Settings
+from dalsegno.store.months import month_of, months
 from dalsegno.store.schema import (
     artifacts,
     bulk_items,
@@ -42,6 +43,7 @@ from tests.helpers import (
     SWIFT,
     admit,
     assert_sound,
+    begin,
     claim,
     command,
     events_of,
@@ -343,6 +345,33 @@ def test_an_engine_prunes_by_itself_and_says_when_it_last_did(store: Store, monk
     with Engine(store, [work], SWIFT):
         wait_until(lambda: there(store) == [newest], "the old job to go")
         wait_until(lambda: store.read(read_retention).last is not None, "the round to be told")
+
+
+def test_months_are_made_before_an_engine_that_was_off_for_long_says_anything(
+    postgres_url: str, stores: Callable[..., Store], clock: ManualClock
+) -> None:
+    store = stores(postgres_url, clock)
+    job = submitted(store, one_step(), 2).job_id
+    begin(store, claim(store, register(store, 0.0)))
+    clock.advance(200 * DAY)
+    Engine(store, [], SWIFT).start().stop()
+    assert events_of(store, type="recovery", job_id=job)
+    assert store.read(read_retention).strays == {}
+
+
+def test_an_engine_starts_while_another_process_prunes(
+    postgres_url: str, stores: Callable[..., Store], clock: ManualClock
+) -> None:
+    store, other = stores(postgres_url, clock), stores(postgres_url, clock)
+    submit(store, one_step(), items=keys(1))
+    clock.advance(200 * DAY)
+
+    def prune_for_long(tx: Tx) -> None:
+        tx.conn.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+        Engine(store, [], SWIFT).start().stop()
+
+    other.write("test", prune_for_long)
+    assert month_of(clock.now()) not in {month.first for month in store.read(months)}
 
 
 def test_only_one_process_prunes_at_a_time(postgres_url: str, stores: Callable[..., Store]) -> None:

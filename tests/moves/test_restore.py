@@ -13,7 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Lane, Limit, Store, open_store, service, submit
+from dalsegno.clock import ManualClock
 from dalsegno.errors import BackupDamaged, EngineAtWork, RestoreRefused, SchemaNewer
+from dalsegno.insight.retention import read_retention
 from dalsegno.moves.restore import restore
 from dalsegno.store.backup import backup
 from dalsegno.store.manifest import beside
@@ -100,6 +102,20 @@ def test_what_was_under_lease_comes_back_as_after_a_crash(
     assert statuses_of(store, job)["running"] == 2, "the origin was touched"
     new = submit(there, one_step(), items=["x"]).job_id
     assert new > job
+
+
+def test_a_backup_of_long_ago_gets_its_months_before_anything_is_said(
+    postgres_url: str, fresh_database: Make, tmp_path: Path, stores: Callable[..., Store], clock: ManualClock
+) -> None:
+    store = stores(postgres_url, clock)
+    submitted(store, one_step(), 2)
+    begin(store, claim(store, register(store), 2))
+    elsewhere = fresh_database("postgres", empty=True)
+    clock.advance(200 * 86_400.0)
+    assert restore(taken(postgres_url, tmp_path), parse_url(elsewhere), tools=tools(), clock=clock).rescued == 1
+    there = stores(elsewhere, clock)
+    assert every(there, sa.select(events.c.id).where(events.c.type == "recovery"))
+    assert there.read(read_retention).strays == {}
 
 
 def test_new_numbers_go_on_after_the_highest(

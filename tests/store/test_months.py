@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from dalsegno import Store, open_store
 from dalsegno.clock import ManualClock
 from dalsegno.insight.retention import read_retention
+from dalsegno.store import months as module
 from dalsegno.store.hot import Event
 from dalsegno.store.migrate import upgrade
 from dalsegno.store.months import (
@@ -76,16 +77,39 @@ def test_months_are_made_ahead_of_their_time(months_of: Store, clock: ManualCloc
     assert len(indexes) == 4
 
 
-def test_what_no_month_is_there_for_is_caught_and_told(months_of: Store, clock: ManualClock) -> None:
+def test_what_no_month_is_there_for_is_caught_and_told(
+    months_of: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert months_of.read(read_retention).strays == {}
     clock.advance(3000 * 86_400.0)
     tell(months_of, "far ahead")
     assert where(months_of) == {"far ahead": "events_default"}
     assert months_of.read(read_retention).strays == {"events": 1}
+    monkeypatch.setattr(module, "FEW", 0)
     # That month cannot be made while its rows are elsewhere; all others can.
     made = months_of.write("test", ensure_ahead)
     assert f"events_{clock.now():%Y_%m}" not in made
     assert f"logs_{clock.now():%Y_%m}" in made
+
+
+def test_what_was_caught_moves_when_its_month_is_made(months_of: Store, clock: ManualClock) -> None:
+    clock.advance(200 * 86_400.0)
+    tell(months_of, "first")
+    before = every(months_of, sa.select(events))
+    name = f"events_{clock.now():%Y_%m}"
+    assert name in months_of.write("test", ensure_ahead)
+    assert where(months_of) == {"first": name}
+    assert every(months_of, sa.select(events)) == before
+    assert months_of.read(read_retention).strays == {}
+
+
+def test_months_of_a_clock_that_was_far_ahead_do_not_stand_for_those_before(
+    months_of: Store, clock: ManualClock
+) -> None:
+    clock.advance(3000 * 86_400.0)
+    months_of.write("test", ensure_ahead)
+    clock.advance(-2800 * 86_400.0)
+    assert f"events_{clock.now():%Y_%m}" in months_of.write("test", ensure_ahead)
 
 
 def test_a_dropped_month_takes_only_its_own(months_of: Store, clock: ManualClock) -> None:

@@ -18,7 +18,7 @@ from dalsegno.engine.commander import Commander
 from dalsegno.engine.crowd import Crowd
 from dalsegno.engine.executor import AsyncLoop, Pool
 from dalsegno.engine.flow import Flow
-from dalsegno.engine.forgetting import Keep
+from dalsegno.engine.forgetting import Keep, make_months
 from dalsegno.engine.heart import Heart, Roster
 from dalsegno.engine.holds import hold
 from dalsegno.engine.item import Item
@@ -139,6 +139,7 @@ class Engine:
         self._release = self.store.hold_engine()
         try:
             self._warn_if_moved()
+            make_months(self.store)
             self._heart.register({pool.service.name: pool.service.workers for pool in self.pools.values()})
             rescue_all(self.store, self._process_id(), alone=not self.store.shared)
             self._flow.declare(self.services)

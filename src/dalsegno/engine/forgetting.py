@@ -5,6 +5,7 @@ A lane that keeps its own shorter than the others loses them job by job, in the 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import sqlalchemy as sa
 
 from dalsegno.engine.marks import ALL, Mark, mark_of, set_mark
-from dalsegno.engine.pruning import Pace, Taken
+from dalsegno.engine.pruning import LOCK, Pace, Taken
 from dalsegno.model.retention import FOR_EVER, Policy, cutoff
-from dalsegno.store.months import Busy, Month, drop_month, ensure_ahead, lock_month, months
+from dalsegno.store.months import Busy, Month, drop_month, ensure_ahead, execute, lock_month, months, wait_briefly
 from dalsegno.store.schema import bulk_items, bulk_jobs, commands, events, items, jobs, logs, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
+
+logger = logging.getLogger("dalsegno.engine")
 
 Kind = Literal["events", "logs"]
 A_JOB = 50
@@ -42,6 +45,25 @@ class Keep(Protocol):
     def dropping(self, tx: Tx, month: Month) -> None:
         """In the transaction that drops it; raises MonthChanged where it must stay."""
         ...
+
+
+def make_months(store: Store) -> None:
+    """Before the first event is written after a long time: one that falls into the default month keeps its own from
+    being made. Whoever cannot do it now starts all the same, and the pruner tries again."""
+
+    def work(tx: Tx) -> None:
+        wait_briefly(tx)
+        execute(tx, f"SELECT pg_advisory_xact_lock({LOCK})")
+        ensure_ahead(tx)
+
+    if not store.shared:
+        return
+    try:
+        store.write("months", work)
+    except Busy:
+        logger.info("somebody reads or prunes at this moment; months of events and logs are made later")
+    except Exception:
+        logger.exception("months of events and logs could not be made ahead")
 
 
 def forget_old(store: Store, pace: Pace, policy: Policy, keep: Keep | None = None) -> Iterator[Taken]:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.clock import Clock
+from dalsegno.engine.forgetting import make_months
 from dalsegno.engine.rescuer import rescue_all
 from dalsegno.errors import BackupDamaged, RestoreRefused
 from dalsegno.moves import restore_postgres, restore_sqlite
@@ -115,6 +116,7 @@ def _compare(path: Path, manifest: Manifest, told: Told) -> None:
 
 
 def _settle(store: Store, path: Path, manifest: Manifest | None, moved: Mapping[str, str]) -> int:
+    make_months(store)  # the backup may be older than the months that were made ahead in it
     rescued = rescue_all(store, NOBODY, alone=True)
 
     def write(tx: Tx) -> None:

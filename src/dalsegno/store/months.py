@@ -22,6 +22,8 @@ AHEAD = 3
 """Months that are there before their time: an engine that stands still for so long finds its table all the same."""
 PATIENCE_MS = 250
 """How long a change of months waits for its lock: whoever comes next stands in line behind it."""
+FEW = 10_000
+"""Rows that are moved while everyone who reads or writes waits: a tenth of a second."""
 APPENDED = (
     "autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_insert_threshold = 100000, "
     "autovacuum_analyze_scale_factor = 0.2"
@@ -38,6 +40,10 @@ FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oi
 JOIN pg_namespace n ON n.oid = p.relnamespace
 WHERE p.relname = ANY(:tables) AND n.nspname = current_schema()
 ORDER BY p.relname, until NULLS LAST
+"""
+_MOVED = """
+WITH gone AS (DELETE FROM "{default}" WHERE at >= %(first)s AND at < %(until)s RETURNING *)
+INSERT INTO "{name}" SELECT * FROM gone
 """
 
 
@@ -64,6 +70,9 @@ class Month:
         assert self.until is not None
         return f"{self.first:%Y-%m}" if self.first else f"before-{self.until:%Y-%m}"
 
+    def holds(self, moment: datetime) -> bool:
+        return self.until is not None and (self.first is None or self.first <= moment) and moment < self.until
+
 
 def months(tx: Tx, table: str | None = None) -> list[Month]:
     """Oldest first, the default one last."""
@@ -76,23 +85,38 @@ def ensure_ahead(tx: Tx, ahead: int = AHEAD) -> list[str]:
     made = []
     for table in sorted(KEYS):
         have = months(tx, table)
-        covered = max((month.until for month in have if month.until is not None), default=None)
+        if not have:  # one table, as before there were months
+            continue
         first = month_of(tx.now)
         for _ in range(ahead + 1):
-            if (covered is None or first >= covered) and not _strays(tx, have, first):
-                made.append(add_month(tx, table, first))
+            if not any(month.holds(first) for month in have):
+                made += _made(tx, table, have, first)
             first = next_month(first)
     return made
 
 
-def _strays(tx: Tx, have: list[Month], first: datetime) -> bool:
-    """Rows of that month are in the default one: then it stays where it is until somebody moves them."""
-    found = [month.name for month in have if month.default]
-    if not found:
-        return False
+def _made(tx: Tx, table: str, have: list[Month], first: datetime) -> list[str]:
+    """What was written before its month was there moves into it; where that is much, both stay as they are."""
+    default = next((month for month in have if month.default), None)
+    strays = 0 if default is None else _strays(tx, default, first)
+    if strays > FEW:
+        return []
+    if default is None or not strays:
+        return [add_month(tx, table, first)]
+    lock_month(tx, default)
+    name, until = f"{table}_{first:%Y_%m}", next_month(first)
+    make_table(tx, table, name)
+    tx.raw.execute(_MOVED.format(default=default.name, name=name), {"first": first, "until": until})
+    attach(tx, table, name, first, until)
+    return [name]
+
+
+def _strays(tx: Tx, default: Month, first: datetime) -> int:
+    """Rows of a month that are in the default one; of many, only that there are too many."""
     at: sa.ColumnClause[Any] = sa.column("at")
-    there = sa.select(sa.literal(1)).select_from(sa.table(found[0], at))
-    return tx.row(there.where(at >= first, at < next_month(first)).limit(1)) is not None
+    some = sa.select(at).select_from(sa.table(default.name, at)).where(at >= first, at < next_month(first))
+    count = sa.select(sa.func.count()).select_from(some.limit(FEW + 1).subquery())
+    return int(tx.conn.execute(count).scalar_one())
 
 
 def add_month(tx: Tx, table: str, first: datetime, until: datetime | None = None, name: str | None = None) -> str:
@@ -112,7 +136,7 @@ def make_table(tx: Tx, table: str, name: str) -> None:
 
 def attach(tx: Tx, table: str, name: str, first: datetime | None, until: datetime) -> None:
     begins = "MINVALUE" if first is None else f"'{first.isoformat()}'"
-    execute(tx, f"SET LOCAL lock_timeout = {PATIENCE_MS}")
+    wait_briefly(tx)
     execute(
         tx, f"ALTER TABLE {table} ATTACH PARTITION \"{name}\" FOR VALUES FROM ({begins}) TO ('{until.isoformat()}')"
     )
@@ -120,7 +144,7 @@ def attach(tx: Tx, table: str, name: str, first: datetime | None, until: datetim
 
 def lock_month(tx: Tx, month: Month) -> None:
     """From here on nobody reads or adds to any month. The whole first, as everyone else does."""
-    execute(tx, f"SET LOCAL lock_timeout = {PATIENCE_MS}")
+    wait_briefly(tx)
     execute(tx, f"LOCK TABLE {month.table} IN ACCESS EXCLUSIVE MODE")
 
 
@@ -143,6 +167,11 @@ def month_of(moment: datetime) -> datetime:
 
 def next_month(first: datetime) -> datetime:
     return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+
+
+def wait_briefly(tx: Tx) -> None:
+    """For every lock from here on: `Busy` when it takes longer."""
+    execute(tx, f"SET LOCAL lock_timeout = {PATIENCE_MS}")
 
 
 def execute(tx: Tx, statement: str) -> None:
