@@ -12,6 +12,26 @@ from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
+
+from dalsegno import Engine, Store
+from dalsegno.catalog.downloader import _may_pass, useless
+from dalsegno.catalog.fetch import Broken, Cancelled, Refused
+from dalsegno.catalog.part import PartBusy
+from dalsegno.catalog.schema import playlists, songs
+from dalsegno.catalog.space import DiskFull
+from dalsegno.catalog.status import list_playlists
+from dalsegno.catalog.templates import order
+from dalsegno.catalog.upload import Upload
+from dalsegno.cli.ask import ask
+from dalsegno.engine import breakers
+from dalsegno.engine.item import Item
+from dalsegno.objects.errors import UploadCancelled
+from dalsegno.settings import Settings
+from dalsegno.sources.demo_catalog import Fault
+from dalsegno.sources.demo_server import DemoServer
+from dalsegno.sources.model import Media, Track
+from dalsegno.sources.playlist_file import PlaylistFiles
+from dalsegno.store.schema import breakers as breakers_table
 from tests import audio
 from tests.catalog.studio import (
     ENDED,
@@ -45,26 +65,6 @@ from tests.helpers import (
 from tests.s3 import S3Server, juicefs
 from tests.servers import free_port
 from tests.sources.hostile import Hostile, hostile, ok, redirect
-
-from dalsegno import Engine, Store
-from dalsegno.catalog.downloader import _may_pass, useless
-from dalsegno.catalog.fetch import Broken, Cancelled, Refused
-from dalsegno.catalog.part import PartBusy
-from dalsegno.catalog.schema import playlists, songs
-from dalsegno.catalog.space import DiskFull
-from dalsegno.catalog.status import list_playlists
-from dalsegno.catalog.templates import order
-from dalsegno.catalog.upload import Upload
-from dalsegno.cli.ask import ask
-from dalsegno.engine import breakers
-from dalsegno.engine.item import Item
-from dalsegno.objects.errors import UploadCancelled
-from dalsegno.settings import Settings
-from dalsegno.sources.demo_catalog import Fault
-from dalsegno.sources.demo_server import DemoServer
-from dalsegno.sources.model import Media, Track
-from dalsegno.sources.playlist_file import PlaylistFiles
-from dalsegno.store.schema import breakers as breakers_table
 
 Answer = Callable[[str, dict[str, str]], bytes]
 GOOD = audio.flac(0.3, 7)
