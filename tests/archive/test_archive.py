@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 from dalsegno.archive import form
 from dalsegno.archive.form import finished, lines_of, pack, read_manifest
@@ -19,8 +20,12 @@ from dalsegno.archive.places import manifest_of, url_of
 from dalsegno.archive.restoring import find_archives, list_archives, restore
 from dalsegno.engine.forgetting import MonthChanged
 from dalsegno.errors import ArchiveDamaged, ArchiveRefused, NotFound
+from dalsegno.insight.events import EVENTS, Cursor, find_events, tail
+from dalsegno.insight.query import parse
 from dalsegno.settings import Settings
+from dalsegno.store.schema import events
 from tests.archive.conftest import Shelf
+from tests.helpers import every
 from tests.s3 import seaweedfs
 
 
@@ -73,6 +78,37 @@ def test_a_month_comes_back_from_s3_byte_for_byte(shelf: Shelf, tmp_path: Path) 
         for each in found:
             restore(shelf.store, shelf.settings, each.name)
         assert {name: shelf.dump(name) for name in before} == before
+
+
+def other_cluster(shelf: Shelf) -> None:
+    """As where the server that wrote the month had counted more transactions than this one."""
+    shelf.store.write("test", lambda tx: tx.conn.execute(sa.text("UPDATE events SET tx = tx + 4000000000")) and None)
+
+
+def test_a_month_of_a_cluster_that_counted_further_comes_back_as_the_past(shelf: Shelf) -> None:
+    other_cluster(shelf)
+    month = shelf.old()
+    written = every(shelf.store, sa.select(events.c.id, events.c.message).order_by(events.c.id))
+    assert finished(shelf.keeper().keep(month))
+    shelf.prune()
+    restore(shelf.store, shelf.settings, month.name)
+    back = every(shelf.store, sa.select(events).where(events.c.type == "said").order_by(events.c.id))
+    assert {row["tx"] for row in back} == {0}
+    assert [(row["id"], row["message"]) for row in back] == [(row["id"], row["message"]) for row in written]
+    newest = shelf.store.read(lambda tx: find_events(tx, parse("", EVENTS), limit=1)).lines
+    assert [event.type for event in newest] == ["pruned"]
+    told = shelf.store.read(lambda tx: tail(tx, Cursor(-1, 0))).events
+    assert [event.type for event in told] == [*["said"] * 40, "pruned"]
+
+
+def test_a_month_comes_back_before_what_another_cluster_wrote_after_it(shelf: Shelf) -> None:
+    """A restore put that at 0; this server has counted further than the one before."""
+    month = shelf.old()
+    shelf.prune()
+    shelf.store.write("test", lambda tx: tx.conn.execute(sa.update(events).values(tx=0)) and None)
+    restore(shelf.store, shelf.settings, month.name)
+    newest = shelf.store.read(lambda tx: find_events(tx, parse("", EVENTS), limit=1)).lines
+    assert [event.type for event in newest] == ["pruned"]
 
 
 def find_archives_by_label(shelf: Shelf) -> list[str]:

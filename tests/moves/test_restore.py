@@ -143,13 +143,13 @@ def test_events_of_another_cluster_are_the_past(
     with psycopg.connect(postgres_url) as connection:
         # As where each had waited for the one before: the older transaction wrote later.
         connection.execute("UPDATE events SET tx = 4000000000 - tx")
-    happened = [row["type"] for row in every(store, sa.select(events).order_by(events.c.id))]
+    happened = [(row["id"], row["type"]) for row in every(store, sa.select(events).order_by(events.c.id))]
     elsewhere = fresh_database("postgres", empty=True)
     restore(taken(postgres_url, tmp_path), parse_url(elsewhere), tools=tools())
     there = stores(elsewhere)
     told = every(there, sa.select(events).order_by(events.c.id))
     assert {row["tx"] for row in told} == {0}
-    assert [row["type"] for row in told] == happened, "not in the order in which it was written"
+    assert [(row["id"], row["type"]) for row in told] == happened, "not in the order in which it was written"
     assert_sound(there, job)
     job = submit(there, one_step(), items=keys(1), scope=2).job_id
     told = there.read(lambda tx: tail(tx, Cursor(0, 0), limit=100)).events

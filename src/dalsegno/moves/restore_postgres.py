@@ -35,16 +35,11 @@ _FUNCTIONS = """
     WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
 """
 # Numbers of transactions mean nothing in another cluster: what seems to be of the future would never be told. All of it
-# becomes the past, numbered in the order in which it was written.
+# becomes the past, in the order in which it was written: that of its ids, which stay, so that months in the archive
+# find their place among them (archive/restoring.py).
 _SAME_PAST = """
-UPDATE {events} AS e SET tx = 0, id = happened.number
-FROM (
-    SELECT tx, id, row_number() OVER (ORDER BY id, tx) + (SELECT coalesce(max(id), 0) FROM {events} WHERE tx = 0)
-        AS number
-    FROM {events} WHERE tx <> 0
-) AS happened
-WHERE e.tx = happened.tx AND e.id = happened.id
-    AND EXISTS (SELECT 1 FROM {events} WHERE tx >= pg_current_xact_id()::text::bigint);
+UPDATE {events} SET tx = 0
+WHERE tx <> 0 AND EXISTS (SELECT 1 FROM {events} WHERE tx >= pg_current_xact_id()::text::bigint);
 """
 
 
