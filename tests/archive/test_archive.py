@@ -25,6 +25,7 @@ from dalsegno.insight.query import parse
 from dalsegno.settings import Settings
 from dalsegno.store.schema import events
 from tests.archive.conftest import Shelf
+from tests.cli.tool import say
 from tests.helpers import every
 from tests.s3 import seaweedfs
 
@@ -225,6 +226,21 @@ def test_restoring_what_is_there_or_was_never_put_away_is_refused(shelf: Shelf) 
         restore(shelf.store, shelf.settings, other.name)
     with pytest.raises(NotFound):
         shelf.store.read(lambda tx: find_archives(tx, "1999-01"))
+
+
+def test_a_month_that_is_half_there_is_completed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", shelf.url)
+    monkeypatch.setenv("LIBRARY_ROOT", str(shelf.settings.library_root))
+    shelf.prune()
+    label = shelf.store.read(list_archives)[0].label
+    names = {each.kind: each.name for each in shelf.store.read(list_archives)}
+    restore(shelf.store, shelf.settings, names["events"])
+    again = say("archive", "restore", label, "--kind", "events", "--json", fine=False)
+    assert again.error["code"] == "archive_refused"
+    told = say("archive", "restore", label).out
+    assert told == f"{names['events']} is in the database already.\n{names['logs']}: 40 rows are back.\n"
+    assert shelf.count() == (41, 40)
+    assert say("archive", "restore", label, "--json", fine=False).error["code"] == "archive_refused"
 
 
 def test_archives_go_where_the_settings_say(tmp_path: Path) -> None:

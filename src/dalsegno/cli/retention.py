@@ -105,13 +105,20 @@ def list_months(desk: Desk) -> None:
 def restore_month(desk: Desk, month: MonthLabel, kind: KindOption = None) -> None:
     """Bring a month back into the database, byte for byte; it stays for 30 days.
 
-    The archive is read to its end and compared with its checksums first. One that is damaged is refused.
+    Of events and logs, what is there already is left as it is. The archive is read to its end and compared with its
+    checksums first. One that is damaged is refused.
     """
     from dalsegno.archive.restoring import find_archives, restore
+    from dalsegno.store.months import months
 
     settings = desk.settings
     with desk.store() as store:
         names = [each.name for each in store.read(lambda tx: find_archives(tx, month, kind))]
-        back = [restore(store, settings, name) for name in names]
-    text = "\n".join(f"{each.name}: {each.rows:,} rows are back." for each in back)
-    desk.answer({"restored": back}, lambda console: console.print(text))
+        there = {each.name for each in store.read(months)} if store.shared else set()
+        left = [name for name in names if name not in there]
+        # Where all are there, or one was asked for, restoring says what is wrong with that.
+        back = [restore(store, settings, name) for name in left or names]
+    stay = [name for name in names if name in there]
+    lines = [f"{name} is in the database already." for name in stay]
+    lines += [f"{each.name}: {each.rows:,} rows are back." for each in back]
+    desk.answer({"restored": back, "there": stay}, lambda console: console.print("\n".join(lines)))
