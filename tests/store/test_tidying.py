@@ -119,4 +119,4 @@ def test_a_reader_that_stays_is_waited_for_now_and_then_only(
         reader.execute("COMMIT")
         now += IN_VAIN
         assert wal.keep_short(writer)
-    assert Path(f"{lite.path}-wal").stat().st_size == 0
+        assert Path(f"{lite.path}-wal").stat().st_size == 0
