@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from dalsegno.catalog.schema import songs as songs_table
 from dalsegno.engine.heart import Heart
 from dalsegno.engine.pauses import pause_job
 from dalsegno.store.schema import artifacts, processes
+from dalsegno.store.schema import logs as logs_table
 from dalsegno.store.store import Tx
 from tests.helpers import wait_until
 from tests.web.conftest import Desk, Songs
@@ -161,6 +163,73 @@ def test_items_of_all_jobs_are_found_and_paged(desk: Desk, songs: Songs) -> None
     assert {each["value"]: each["count"] for each in facets["state"]} == {"succeeded": 5, "failed": 1}
     assert "Did you mean" in problem(desk.http.get("/api/items?q=stage:download%20sate:failed"), 422, "query_invalid")
     problem(desk.http.get("/api/items?cursor=x"), 422, "input_invalid")
+
+
+def test_parameters_say_the_same_as_a_query(desk: Desk, songs: Songs) -> None:
+    first, second = finished(desk, songs), finished(desk, songs)
+    for name in ("state", "status"):
+        assert [item["key"] for item in desk.get(f"/api/jobs/{first}/items?{name}=failed")["items"]] == ["demo:5"]
+        assert {item["status"] for item in desk.get(f"/api/items?{name}=failed,skipped")["items"]} == {"failed"}
+        assert len(desk.get(f"/api/jobs?{name}=completed_with_errors")["jobs"]) == 2
+        assert desk.get(f"/api/jobs?{name}=queued")["jobs"] == []
+        for path in (f"/api/jobs/{first}/items", "/api/items"):
+            said = problem(desk.http.get(f"{path}?{name}=faild"), 422, "input_invalid")
+            assert 'Did you mean "failed"?' in said
+    assert len(desk.get(f"/api/jobs/{first}/items?status=failed&state=succeeded")["items"]) == 6, "either"
+    assert len(desk.get(f"/api/items?job={second}&stage=download&status=succeeded")["items"]) == 5
+    item = desk.get(f"/api/items?job={second}&status=failed")["items"][0]["id"]
+
+    def write(tx: Tx) -> None:
+        lines = [{"at": tx.now, "level": level, "logger": "test", "message": f"{job} {level}", "job_id": job,
+                  "item_id": item if job == second else None}
+                 for job in (first, second) for level in ("info", "error")]  # fmt: skip
+        tx.conn.execute(sa.insert(logs_table), lines)
+
+    desk.store.write("logs", write)
+    for asked, found in (
+        (f"job={first}", [f"{first} error", f"{first} info"]),
+        (f"job={first}&level=error", [f"{first} error"]),
+        ("level=error,warn", [f"{second} error", f"{first} error"]),
+        (f"item={item}&level=info", [f"{second} info"]),
+    ):
+        lines = desk.get(f"/api/logs?{asked}")["logs"]
+        assert [line["message"] for line in lines if line["logger"] == "test"] == found, asked
+    for asked in (f"job={second}", f"item={item}"):
+        events = desk.get(f"/api/events?{asked}&limit=500")["events"]
+        assert events
+        assert all(event["job_id"] == second for event in events), asked
+    assert {event["item_id"] for event in desk.get(f"/api/jobs/{second}/events?item={item}")["events"]} == {item}
+    assert 'Did you mean "error"?' in problem(desk.http.get("/api/logs?level=eror"), 422, "input_invalid")
+
+
+def test_a_parameter_that_nobody_knows_is_refused(desk: Desk) -> None:
+    desk.start()
+    for path, meant in (
+        ("jobs?stauts=queued", "status"),
+        ("jobs/1/items?states=failed", "state"),
+        ("logs?levels=error", "level"),
+        ("exceptions?limits=3", "limit"),
+        ("songs?playlists=3", "playlist"),
+        ("schedules/preview?cron=@daily&timezone=UTC", "time_zone"),
+    ):
+        said = problem(desk.http.get(f"/api/{path}"), 422, "input_invalid")
+        assert "There is no parameter" in said
+        assert f'Did you mean "{meant}"?' in said, path
+    problem(desk.http.post("/api/jobs/1/cancel?reason=x"), 422, "input_invalid")
+    problem(desk.http.get("/api/workers?%00=x"), 422, "input_invalid")
+    assert desk.get("/api/commands")["commands"] == []
+    for path in ("v1/export/ready?size=1&since=x", "v1/parse/requests?page=2"):
+        assert desk.http.get(f"/api/{path}").status_code == 200, path
+
+
+def test_every_parameter_that_is_documented_is_known(desk: Desk) -> None:
+    paths = desk.get("/api/openapi.json")["paths"]
+    for path, operations in paths.items():
+        for parameter in operations.get("get", {}).get("parameters", ()):
+            if parameter["in"] == "query" and path != "/api/events/stream":
+                place = path.replace("{what}", "job").replace("{source}", "kodik")
+                answer = desk.http.get(re.sub(r"{\w+}", "1", place), params={parameter["name"]: ""})
+                assert "There is no parameter" not in answer.text, (path, parameter["name"])
 
 
 # --- logs, events, search -------------------------------------------------------------------------

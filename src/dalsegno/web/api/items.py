@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from fastapi import Body as InBody
 from pydantic import BaseModel
 
@@ -23,7 +23,18 @@ from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
 from dalsegno.web.api.models import Asked, Command, Item, Items
-from dalsegno.web.api.parameters import Cursor, Limit, Number, Q
+from dalsegno.web.api.parameters import (
+    Choice,
+    Cursor,
+    Limit,
+    Named,
+    Number,
+    OfJob,
+    Q,
+    Status,
+    item_states,
+    narrowed,
+)
 from dalsegno.web.room import Here, Room, Who, asker
 
 router = APIRouter(tags=["items"])
@@ -69,9 +80,18 @@ class ItemInFull(BaseModel):
 
 
 @router.get("/items", responses=refusals(QueryInvalid, InputInvalid))
-def all_items(here: Here, q: Q = None, cursor: Cursor = None, limit: Limit = 50) -> Items:
+def all_items(
+    here: Here,
+    q: Q = None,
+    job: OfJob = None,
+    stage: Annotated[Named, Query(description="Only items of this stage.")] = None,
+    state: Choice = None,
+    status: Status = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Items:
     """Items of all jobs, newest first: `state:failed,interrupted stage:download -error:429 age:<2h`."""
-    query = parse(q, ITEMS)
+    query = narrowed(parse(q, ITEMS), job=job, stage=stage, states=item_states(state, status))
 
     def read(tx: Tx) -> Items:
         page = find_items(tx, query, among=ITEMS, cursor=cursor, limit=limit)

@@ -17,7 +17,7 @@ from dalsegno.insight.items import list_items
 from dalsegno.insight.jobs import JOBS, find_jobs, job_detail
 from dalsegno.insight.progress import progress_of
 from dalsegno.insight.query import parse
-from dalsegno.model.states import ItemStatus, JobStatus
+from dalsegno.model.states import JobStatus
 from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import ACCEPTED, ask, refusals, told
@@ -37,7 +37,18 @@ from dalsegno.web.api.models import (
     Priority,
     Resume,
 )
-from dalsegno.web.api.parameters import Choice, Cursor, Limit, Named, Number, Q, chosen
+from dalsegno.web.api.parameters import (
+    Choice,
+    Cursor,
+    Limit,
+    Named,
+    Number,
+    Q,
+    Status,
+    chosen,
+    item_states,
+    narrowed,
+)
 from dalsegno.web.room import Here, Room, Who, asker
 
 router = APIRouter(tags=["jobs"])
@@ -58,14 +69,14 @@ def jobs(
     here: Here,
     q: Q = None,
     status: Choice = None,
+    state: Annotated[Choice, Query(description="The same as `status`.")] = None,
     template: Annotated[Named, Query(description="Only jobs of this template or workflow.")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Jobs:
     """Jobs, newest first: `state:running,paused template:full age:<7d`. `status` and `template` say the same."""
     query = parse(q, JOBS)
-    if states := chosen(status, JobStatus, "job status"):
-        query = query.with_("state", *states)
+    query = narrowed(query, states=chosen(f"{status or ''},{state or ''}", JobStatus, "job status"))
     if template:
         query = query.with_("template", template)
     page = here.store.read(lambda tx: find_jobs(tx, query, cursor=cursor, limit=limit))
@@ -154,15 +165,12 @@ def items(
     q: Q = None,
     stage: Annotated[Named, Query(description="Only items of this stage.")] = None,
     state: Choice = None,
+    status: Status = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Items:
-    """A job's items, in their order. `stage` and `state` say the same as in a query."""
-    query = parse(q, ITEMS).with_("job", str(job_id))
-    if states := chosen(state, ItemStatus, "item state"):
-        query = query.with_("state", *states)
-    if stage:
-        query = query.with_("stage", stage)
+    """A job's items, in their order. `stage` and `state` (or `status`) say the same as in a query."""
+    query = narrowed(parse(q, ITEMS), job=job_id, stage=stage, states=item_states(state, status))
 
     def read(tx: Tx) -> Items:
         list_items(tx, job_id, stage=stage or None, limit=0)  # says what is not there

@@ -13,7 +13,7 @@ from dalsegno.insight.query import Query, parse
 from dalsegno.model.records import EventRecord, LogRecord
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
-from dalsegno.web.api.parameters import Cursor, Limit, Number, Q
+from dalsegno.web.api.parameters import Choice, Cursor, Limit, Number, OfItem, OfJob, Q, log_levels, narrowed
 from dalsegno.web.room import Here, Room
 
 router = APIRouter(tags=["logs and events"])
@@ -37,9 +37,17 @@ class Events(BaseModel):
 
 
 @router.get("/logs", responses=refusals(QueryInvalid, InputInvalid))
-def logs(here: Here, q: Q = None, cursor: Cursor = None, limit: Limit = 100) -> Logs:
-    """Log lines, newest first: `level:warn,error job:12 age:<1h timeout`."""
-    query = parse(q, LOGS)
+def logs(
+    here: Here,
+    q: Q = None,
+    job: OfJob = None,
+    item: OfItem = None,
+    level: Choice = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Logs:
+    """Log lines, newest first: `level:warn,error job:12 age:<1h timeout`. `job`, `item` and `level` say the same."""
+    query = narrowed(parse(q, LOGS), job=job, item=item, levels=log_levels(level))
 
     def read(tx: Tx) -> Logs:
         page = find_logs(tx, query, cursor=cursor, limit=limit)
@@ -49,16 +57,34 @@ def logs(here: Here, q: Q = None, cursor: Cursor = None, limit: Limit = 100) -> 
 
 
 @router.get("/events", responses=refusals(QueryInvalid, InputInvalid))
-def events(here: Here, q: Q = None, cursor: Cursor = None, limit: Limit = 100) -> Events:
+def events(
+    here: Here,
+    q: Q = None,
+    job: OfJob = None,
+    item: OfItem = None,
+    level: Choice = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Events:
     """What happened, newest first: `kind:job_* by:nas`. To follow it live: `/api/events/stream`."""
-    return _events(here, parse(q, EVENTS), cursor, limit)
+    query = narrowed(parse(q, EVENTS), job=job, item=item, levels=log_levels(level))
+    return _events(here, query, cursor, limit)
 
 
 @router.get("/jobs/{job_id}/events", responses=refusals(NotFound, QueryInvalid, InputInvalid), tags=["jobs"])
-def events_of_job(here: Here, job_id: Number, q: Q = None, cursor: Cursor = None, limit: Limit = 100) -> Events:
+def events_of_job(
+    here: Here,
+    job_id: Number,
+    q: Q = None,
+    item: OfItem = None,
+    level: Choice = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Events:
     """What happened to a job, its stages and its items, newest first."""
     here.store.read(lambda tx: job_detail(tx, job_id))
-    return _events(here, parse(q, EVENTS).with_("job", str(job_id)), cursor, limit)
+    query = narrowed(parse(q, EVENTS), job=job_id, item=item, levels=log_levels(level))
+    return _events(here, query, cursor, limit)
 
 
 def _events(here: Room, query: Query, cursor: str | None, limit: int) -> Events:

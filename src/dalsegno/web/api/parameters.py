@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
 from dalsegno.engine.item import storable
 from dalsegno.errors import InputInvalid
+from dalsegno.insight import query as language
+from dalsegno.model.states import ItemStatus, Level
 from dalsegno.model.suggest import did_you_mean
 
 Number = Annotated[int, Path(ge=1, lt=2**63)]
@@ -22,6 +25,7 @@ Word = Annotated[str, Path(min_length=1, max_length=200), AfterValidator(storabl
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
 Choice = Annotated[str | None, Query(max_length=500, description="One, or several with commas between.")]
+Status = Annotated[str | None, Query(max_length=500, description="The same as `state`.")]
 OfJob = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this job.")]
 OfItem = Annotated[int | None, Query(ge=1, lt=2**63, description="Only of this item.")]
 Named = Annotated[str | None, Query(max_length=200), AfterValidator(lambda text: text and storable(text))]
@@ -35,6 +39,42 @@ Q = Annotated[
         examples=["state:failed age:<2h"],
     ),
 ]
+
+
+async def only_known(request: Request) -> None:
+    """A parameter that nobody knows is a mistake, and most often a misspelt one: left out, more would be found."""
+    route: APIRoute = request.scope["route"]
+    known = {field.alias for field in route.dependant.query_params}
+    for name in request.query_params:
+        if name not in known:
+            said = storable(name)[:60]
+            raise InputInvalid(problem=f'There is no parameter "{said}" here.{did_you_mean(said, known)}')
+
+
+def narrowed(
+    query: language.Query,
+    *,
+    job: int | None = None,
+    item: int | None = None,
+    stage: str | None = None,
+    states: Iterable[str] = (),
+    levels: Iterable[str] = (),
+) -> language.Query:
+    """A query with what was said beside it: `?job=12` and `?q=job:12` are the same."""
+    said = {"job": (job,), "item": (item,), "stage": (stage,), "state": tuple(states), "level": tuple(levels)}
+    for key, values in said.items():
+        if found := [str(value) for value in values if value]:
+            query = query.with_(key, *found)
+    return query
+
+
+def item_states(state: str | None, status: str | None) -> list[str]:
+    """Lists are asked for a `state`, as in a query; their JSON says `status`."""
+    return chosen(f"{state or ''},{status or ''}", ItemStatus, "item state")
+
+
+def log_levels(level: str | None) -> list[str]:
+    return chosen(level, Level, "level")
 
 
 def place(cursor: str | None) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastapi import APIRouter, Depends
+
 from dalsegno.web.api import (
     artifacts,
     bulk,
@@ -28,9 +30,20 @@ from dalsegno.web.api import (
     workers,
     workflows,
 )
+from dalsegno.web.api.parameters import only_known
+
+LENIENT = (parse, parse_search, export, listing, events)
+"""They take parameters that they do not know: other programs were promised as much, or pass more on."""
+
+
+def _strict(router: APIRouter) -> APIRouter:
+    outer = APIRouter(dependencies=[Depends(only_known)])
+    outer.include_router(router)
+    return outer
+
 
 ROUTERS = [
-    module.router
+    module.router if module in LENIENT else _strict(module.router)
     for module in (
         dashboard,
         jobs,
