@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog.templates import TEMPLATES, TITLES
+from dalsegno.engine.submit import apply_workflow
+from dalsegno.model.workflow import Lane, Step, Workflow
+from dalsegno.store.schema import workflows
 from tests.helpers import wait_until
 from tests.web.conftest import Desk, Songs
 
@@ -68,7 +73,7 @@ def test_a_job_keeps_what_it_was_started_with_and_says_where_it_is(desk: Desk) -
 @pytest.mark.parametrize(
     ("body", "code", "says"),
     [
-        ({"template": "fulll"}, "workflow_unknown", 'There is no template "fulll". Did you mean "full"?'),
+        ({"template": "fulll"}, "workflow_unknown", 'There is no template or workflow "fulll". Did you mean "full"?'),
         ({"template": "仅下在"}, "workflow_unknown", 'Did you mean "仅下载"?'),
         ({"template": "full", "scope": {"song": []}}, "input_invalid", 'A scope has no "song". Did you mean "songs"?'),
         ({"template": "full", "scope": []}, "input_invalid", "A scope is an object"),
@@ -83,12 +88,123 @@ def test_a_job_keeps_what_it_was_started_with_and_says_where_it_is(desk: Desk) -
         ({}, "input_invalid", "template: field required."),
         ([], "input_invalid", "The body: "),
         ({"template": "\x00"}, "workflow_unknown", "There is no template"),
+        ({"template": "full", "workflow": "full"}, "input_invalid", 'There is no "workflow" here'),
+        ({"workflow": "fulll"}, "workflow_unknown", 'Did you mean "full"?'),
+        ({"template": "full", "items": ["song:1"]}, "input_invalid", "takes a scope, and no items"),
+        ({"template": "parse"}, "input_invalid", "they are asked for"),
     ],
 )
 def test_what_cannot_be_started_is_said_in_a_sentence(desk: Desk, body: Any, code: str, says: str) -> None:
     answer = desk.http.post("/api/jobs", content=json.dumps(body), headers={"content-type": "application/json"})
     assert says in problem(answer, 422, code)["detail"]
     assert desk.get("/api/jobs")["jobs"] == []
+
+
+def film(store: Store) -> None:
+    """Stored, as by `dalsegno workflow apply`: nobody here offers its services."""
+    steps = [
+        Step(key="cut", service="cutter"),
+        Step(key="colour", service="grader", depends_on=("cut",), follow="each"),
+        Step(key="fetch", service="download", depends_on=("cut",)),
+    ]
+    workflow = Workflow(name="film", lane=Lane(name="films", max_active=2), steps=steps)
+    store.write("workflow", lambda tx: apply_workflow(tx, workflow))
+
+
+@pytest.mark.parametrize("key", ["template", "workflow"])
+def test_a_stored_workflow_is_started_by_its_name(
+    store: Store, consoles: Callable[..., Desk], tmp_path: Path, key: str
+) -> None:
+    film(store)
+    file = tmp_path / "my.env"
+    file.write_text("NAME_TEMPLATE={title}\n")
+    desk = consoles(store, env_file=file)
+    plain = desk.post("/api/jobs", {key: "film"}, 201)
+    assert (plain["template"], plain["title"], plain["lane"], plain["status"]) == ("film", None, "films", "queued")
+    assert [(stage["key"], stage["counts"]["total"]) for stage in plain["stages"]] == [
+        ("cut", 0), ("colour", 0), ("fetch", 0),
+    ]  # fmt: skip
+    assert plain["snapshot"]["NAME_TEMPLATE"] == "{title}"
+    assert desk.get(f"/api/jobs/{plain['id']}/config")["revision"]["id"] == 1
+    assert plain["requested_by"] == "api@127.0.0.1"
+    body = {"items": ["a", {"key": "b", "params": {"from": 3}}], "params": {"grain": 2}, "scope": {"reel": 1},
+            "options": {"note": "night"}, "priority": 7, "requested_by": "nas"}  # fmt: skip
+    full = desk.post("/api/jobs", {key: "film", **body}, 201)
+    assert (full["scope"], full["priority"], full["requested_by"]) == ({"reel": 1}, 7, "nas via api@127.0.0.1")
+    assert full["options"] == {"note": "night", "params": {"grain": 2}}
+    assert [item["key"] for item in desk.get(f"/api/jobs/{full['id']}/items")["items"]] == ["a", "b"]
+    assert [each["id"] for each in desk.get("/api/jobs?template=film")["jobs"]] == [full["id"], plain["id"]]
+
+
+NOT_OF_FILM: list[tuple[dict[str, Any], str, str]] = [
+    ({"template": "flim"}, "workflow_unknown", 'There is no template or workflow "flim". Did you mean "film"?'),
+    ({"template": "ful"}, "workflow_unknown", 'Did you mean "full"?'),
+    ({"template": "film", "download_sources": ["demo"]}, "input_invalid", "Only templates have download sources."),
+    ({"template": "film", "items": {"cutt": ["a"]}}, "input_invalid", 'Did you mean "cut"?'),
+    ({"template": "film", "items": [{"kye": "a"}]}, "input_invalid", "An item is a key"),
+    ({"template": "film", "items": ["\x00"]}, "input_invalid", "An item's key"),
+    ({"template": "film", "items": "a"}, "input_invalid", "items"),
+    ({"template": "film", "params": {"a": "\x00"}}, "input_invalid", "NUL"),
+    ({"template": "film", "scope": "\ud800"}, "input_invalid", "scope cannot be stored"),
+]
+
+
+@pytest.mark.parametrize("where", ["jobs", "plan"])
+@pytest.mark.parametrize(("body", "code", "says"), NOT_OF_FILM)
+def test_what_cannot_be_asked_of_a_workflow_is_said(
+    desk: Desk, where: str, body: dict[str, Any], code: str, says: str
+) -> None:
+    film(desk.store)
+    content = json.dumps(body)
+    answer = desk.http.post(f"/api/{where}", content=content, headers={"content-type": "application/json"})
+    assert says in problem(answer, 422, code)["detail"]
+    assert desk.get("/api/jobs")["jobs"] == []
+
+
+def test_a_workflow_that_was_retired_is_not_started(desk: Desk) -> None:
+    film(desk.store)
+    desk.store.write("retire", lambda tx: tx.conn.execute(sa.update(workflows).values(is_active=False)))
+    problem(desk.http.post("/api/jobs", json={"template": "film"}), 422, "workflow_unknown")
+
+
+def test_a_plan_of_a_stored_workflow_says_what_is_known_and_what_would_stop_it(desk: Desk) -> None:
+    film(desk.store)
+    asked = {"template": "film", "items": ["a", "b"]}
+    found = desk.post("/api/plan", asked, 200)
+    assert (found["template"], found["title"], found["scope"], found["bytes"]) == ("film", None, None, None)
+    assert found["snapshot"]["LIBRARY_ROOT"]
+    known = [(stage["service"], stage["step"], stage["items"], stage["left"]) for stage in found["stages"]]
+    assert known == [("cutter", "cut", 2, 2), ("grader", "colour", None, None), ("download", "fetch", 0, 0)]
+    assert [stage["first"] for stage in found["stages"]] == [["a", "b"], [], []]
+    assert "each item of cut" in found["stages"][1]["basis"]
+    assert {stop["name"] for stop in found["stops"]} == {"cutter", "grader", "download"}, "nobody offers them"
+    (unknown, *_) = desk.post("/api/plan", {"workflow": "film"}, 200)["stages"]
+    assert (unknown["items"], unknown["done"], unknown["left"], unknown["estimated"]) == (None, None, None, True)
+    strange = desk.post("/api/plan", {**asked, "scope": {"reel": 1}}, 200)
+    assert (strange["scope"], strange["stages"][2]["items"]) == ({"reel": 1}, None), "the catalog knows no reels"
+    desk.http.put("/api/limits/service:cutter", json={"concurrent": 0}).raise_for_status()
+    desk.post("/api/breakers/service:grader/trip", {"reason": "too bright"}, 200)
+    desk.post("/api/pause", {"lane": "films"}, 200)
+    for _ in range(2):
+        assert "lane" not in {stop["kind"] for stop in desk.post("/api/plan", asked, 200)["stops"]}, "it takes two"
+        desk.post("/api/jobs", asked, 201)
+    stops = {stop["kind"]: stop for stop in desk.post("/api/plan", asked, 200)["stops"]}
+    assert stops.keys() == {"hold", "lane", "limit", "breaker", "no_worker"}
+    assert "takes 2 at a time" in stops["lane"]["says"]
+    assert [stops[kind]["name"] for kind in ("hold", "limit", "breaker")] == [
+        "films", "service:cutter", "service:grader",
+    ]  # fmt: skip
+    assert len(desk.get("/api/jobs")["jobs"]) == 2
+
+
+def test_limits_of_the_catalog_stop_no_workflow_that_does_not_call_it(desk: Desk) -> None:
+    desk.store.write(
+        "workflow", lambda tx: apply_workflow(tx, Workflow(name="render", steps=[Step(key="all", service="renderer")]))
+    )
+    desk.post("/api/breakers/source:qq/trip", {"reason": "banned"}, 200)
+    for template, kinds in (("render", set()), ("download", {"breaker"})):
+        stops = desk.post("/api/plan", {"template": template}, 200)["stops"]
+        assert {stop["kind"] for stop in stops} - {"no_worker"} == kinds
 
 
 def test_a_body_that_is_not_json_is_said_to_be_none(desk: Desk) -> None:

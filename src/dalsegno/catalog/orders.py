@@ -1,4 +1,4 @@
-"""What schedules order, made ready: a template with its scope checked and the settings of now, or another workflow."""
+"""What is ordered, made ready: a template with its scope checked and the settings of now, or another workflow."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from dalsegno.catalog.templates import TEMPLATES, TITLES, check, template
 from dalsegno.engine.orders import Order, Prepare, Ready, check_request
-from dalsegno.engine.submit import load_workflow, number_items
+from dalsegno.engine.submit import by_step, load_workflow, number_items, stored_workflows, to_json
 from dalsegno.errors import InputInvalid, WorkflowUnknown
 from dalsegno.model.suggest import did_you_mean
 from dalsegno.model.workflow import Workflow
 from dalsegno.settings import Settings
-from dalsegno.store.store import Store
+from dalsegno.store.store import Store, Tx
 
 NONE: Mapping[str, Workflow] = MappingProxyType({})
 
@@ -64,18 +64,40 @@ def check_order(
     store: Store, order: Order, settings: Settings, workflows: Mapping[str, Workflow] = NONE, *, not_these: str = ""
 ) -> Order:
     """The order with the template's own id, if it could be submitted now; `not_these` has another way to be asked."""
-    if order.workflow == not_these:
-        raise InputInvalid(problem=f'Jobs of "{not_these}" answer requests: they are asked for, not scheduled.')
-    found = ready(order, settings, None, workflows)
-    if isinstance(found.workflow, Workflow):
-        workflow = found.workflow
-    else:
-        name = found.workflow
-        try:
-            workflow = store.read(lambda tx: load_workflow(tx, name))[1]
-        except WorkflowUnknown as error:
-            hint = error.details["hint"] or did_you_mean(name, (*TEMPLATES, *TITLES.values(), *workflows))
-            raise WorkflowUnknown(name=name, hint=hint) from None
-    for specs in found.items.values() if isinstance(found.items, Mapping) else [found.items or ()]:
-        list(number_items(specs))
+    _, workflow = checked(store, order, settings, None, workflows, not_these=not_these)
     return Order(workflow.name, order.request)
+
+
+def checked(
+    store: Store,
+    order: Order,
+    settings: Settings,
+    revision: int | None = None,
+    workflows: Mapping[str, Workflow] = NONE,
+    *,
+    not_these: str = "",
+) -> tuple[Ready, Workflow]:
+    """An order that can be submitted now, and the steps that it means."""
+    if order.workflow == not_these:
+        problem = f'Jobs of "{not_these}" answer requests: they are asked for, not started or scheduled.'
+        raise InputInvalid(problem=problem)
+    found = ready(order, settings, revision, workflows)
+    workflow = found.workflow
+    if isinstance(workflow, str):
+        workflow = _stored(store, workflow, {*TEMPLATES, *TITLES.values(), *workflows}, not_these)
+    for what, value in (("params", found.params), ("scope", found.scope), ("options", found.options)):
+        to_json(value, what)
+    for specs in by_step(workflow, found.items).values():
+        list(number_items(specs))
+    return found, workflow
+
+
+def _stored(store: Store, name: str, others: set[str], not_these: str) -> Workflow:
+    def look(tx: Tx) -> Workflow:
+        try:
+            return load_workflow(tx, name)[1]
+        except WorkflowUnknown:
+            known = (others | stored_workflows(tx)) - {not_these}
+            raise WorkflowUnknown(name=name, hint=did_you_mean(name, known)) from None
+
+    return store.read(look)

@@ -28,11 +28,11 @@ FIRST = 5
 @dataclass(frozen=True, slots=True)
 class StagePreview:
     service: str
-    items: int
-    """As far as is known now."""
-    done: int
+    items: int | None
+    """As far as is known now; None where only its service can tell."""
+    done: int | None
     """Of them, those that need nothing but a look."""
-    left: int
+    left: int | None
     bytes: int | None
     """To be moved; None where nothing is, or nobody knows."""
     estimated: bool
@@ -40,6 +40,8 @@ class StagePreview:
     basis: str
     first: list[str]
     """A few of what is left, by name."""
+    step: str = ""
+    """What the stage will be called."""
 
 
 def preview(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dalsegno.engine.logbridge import masked
-from dalsegno.engine.submit import Items, submit
+from dalsegno.engine.submit import Listed, submit
 from dalsegno.errors import (
     DalSegnoError,
     DatabaseCorrupt,
@@ -44,7 +44,7 @@ class Ready:
     """An order that can be submitted."""
 
     workflow: Workflow | str
-    items: Items | None = None
+    items: Listed | None = None
     params: Mapping[str, Any] | None = None
     scope: Any = None
     options: Mapping[str, Any] | None = None

@@ -107,7 +107,7 @@ def _submit(
     if dedupe is not None and (twin := active_twin(tx, dedupe)) is not None:
         return Submitted(twin, False)
     workflow_id, definition = _stored_workflow(tx, workflow)
-    by_step = _by_step(definition, items)
+    given = by_step(definition, items)
     job_id = tx.hot.new_job_id(tx)
     inserted = tx.insert_new(
         jobs,
@@ -129,9 +129,9 @@ def _submit(
             return _submit(tx, workflow, items, fields, dedupe)
         return Submitted(twin, False)
     overlay = (fields["options"] or {}).get("params", {})
-    added = {key: len(specs) for key, specs in by_step.items()}
+    added = {key: len(specs) for key, specs in given.items()}
     stage_ids = _insert_stages(tx, job_id, definition, fields["priority"], overlay, added)
-    for key, specs in by_step.items():
+    for key, specs in given.items():
         if not specs:
             continue
         tx.hot.insert_items(tx, job_id, stage_ids[key], number_items(specs))
@@ -217,9 +217,13 @@ def load_workflow(tx: Tx, name: str) -> tuple[int, Workflow]:
         .limit(1)
     )
     if row is None:
-        known = tx.conn.execute(sa.select(workflows.c.name).distinct()).scalars()
-        raise WorkflowUnknown(name=name, hint=did_you_mean(name, known))
+        raise WorkflowUnknown(name=name, hint=did_you_mean(name, stored_workflows(tx)))
     return row["id"], Workflow.model_validate(row["definition"])
+
+
+def stored_workflows(tx: Tx) -> set[str]:
+    """The names of those that can be submitted by name."""
+    return set(tx.conn.execute(sa.select(workflows.c.name).where(workflows.c.is_active).distinct()).scalars())
 
 
 def _stored_workflow(tx: Tx, workflow: Workflow | str) -> tuple[int, Workflow]:
@@ -317,7 +321,8 @@ def to_json(value: Any, what: str) -> str | None:
     return text
 
 
-def _by_step(workflow: Workflow, items: Listed | None) -> dict[str, Sequence[Any]]:
+def by_step(workflow: Workflow, items: Listed | None) -> dict[str, Sequence[Any]]:
+    """The items a job is given, by the step they are for."""
     if items is None:
         return {}
     if isinstance(items, Mapping):

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Body, Query, Response
 
 from dalsegno.catalog.find import ITEMS
 from dalsegno.catalog.overrides import checked
-from dalsegno.catalog.templates import order
+from dalsegno.engine.orders import submit_ready
 from dalsegno.engine.retry import refuse_twin
-from dalsegno.errors import CommandRefused, InputInvalid, NotFound, QueryInvalid, TwinActive, WorkflowUnknown
+from dalsegno.errors import CommandRefused, InputInvalid, NotFound, QueryInvalid, TwinActive
 from dalsegno.insight.commands import commands_of_job
 from dalsegno.insight.finding import find_items
 from dalsegno.insight.items import list_items
@@ -37,6 +37,7 @@ from dalsegno.web.api.models import (
     Priority,
     Resume,
 )
+from dalsegno.web.api.ordering import OrderUnknown, ordered
 from dalsegno.web.api.parameters import (
     Choice,
     Cursor,
@@ -58,12 +59,6 @@ CREATED: dict[int | str, dict[str, Any]] = {
 }
 
 
-class TemplateUnknown(WorkflowUnknown):
-    """There is no template "{name}".{hint}"""
-
-    status = 422  # the address was right, what it was sent was not
-
-
 @router.get("/jobs", responses=refusals(QueryInvalid, InputInvalid))
 def jobs(
     here: Here,
@@ -83,9 +78,9 @@ def jobs(
     return Jobs(jobs=[Job.of(line) for line in page.lines], next_cursor=page.next_cursor, partial=page.partial)
 
 
-@router.post("/jobs", status_code=201, responses={**CREATED, **refusals(TemplateUnknown, InputInvalid)})
+@router.post("/jobs", status_code=201, responses={**CREATED, **refusals(OrderUnknown, InputInvalid)})
 def create_job(here: Here, who: Who, new: NewJob, response: Response) -> JobInFull:
-    """Start a job from a template. It waits in the queue until its lane is free."""
+    """Start a job from a template, or from a workflow that is stored. It waits in the queue until its lane is free."""
     return _made(here, start(here, new, who), response)
 
 
@@ -195,20 +190,9 @@ def commands_about_job(here: Here, job_id: Number, limit: Limit = 50) -> Command
 
 
 def start(here: Room, new: NewJob, who: str = "console") -> int:
-    try:
-        return order(
-            here.store,
-            here.settings,
-            new.template,
-            scope=new.scope,
-            options=new.options or None,
-            download_sources=new.download_sources or None,
-            priority=new.priority,
-            requested_by=asker(new.requested_by, who),
-            revision=here.revision(),
-        ).job_id
-    except WorkflowUnknown as error:
-        raise TemplateUnknown(**error.details) from None
+    ready, _ = ordered(here, new.template, new.request)
+    by = asker(new.requested_by, who)
+    return here.store.write("submit", lambda tx: submit_ready(tx, ready, new.priority, by))
 
 
 def retry_failed(here: Room, job_id: int, by: str) -> Command:

@@ -22,6 +22,7 @@ from pydantic.json_schema import WithJsonSchema
 from dalsegno.catalog.scope import Scope
 from dalsegno.catalog.templates import TITLES
 from dalsegno.engine.item import storable
+from dalsegno.engine.orders import ASKED
 from dalsegno.insight.items import ItemLine
 from dalsegno.insight.jobs import JobDetail, JobLine
 from dalsegno.insight.progress import JobProgress, StageProgress
@@ -54,13 +55,37 @@ class Body(BaseModel):
 
 
 class NewJob(Body):
-    template: str = Field(description="Its id or its title.", examples=["full", "全链路"])
+    template: Annotated[str, AfterValidator(storable)] = Field(
+        description="The id or title of a template, or the name of a stored workflow. `workflow` says the same.",
+        examples=["full", "全链路"],
+    )
     scope: Annotated[Any, WithJsonSchema(Scope.model_json_schema())] = None
-    """Checked by the catalog itself, which says in one sentence what is wrong with it."""
+    """Of a template it is checked by the catalog itself, which says in one sentence what is wrong with it."""
     priority: int = Field(default=100, description="Smaller runs first, among all jobs.")
-    download_sources: list[Name] = Field(default=[], description="Where songs are fetched from, in order.")
+    download_sources: list[Name] = Field(
+        default=[], description="Of a template: where songs are fetched from, in order."
+    )
     requested_by: Name | None = Field(default=None, description="Who wants it; unless said, where it came from.")
     options: dict[str, Any] = {}
+    params: dict[str, Any] | None = Field(
+        default=None, description="Of another workflow: what its steps get, over their defaults."
+    )
+    items: list[Any] | dict[str, list[Any]] | None = Field(
+        default=None,
+        description="Of another workflow: those of its first step, or of several by step. Others are listed.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_schedules_have_it(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "workflow" in given and "template" not in given:
+            return {"template" if key == "workflow" else key: value for key, value in given.items()}
+        return given
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What is asked of the workflow."""
+        return {key: value for key in ASKED if (value := getattr(self, key)) is not None}
 
 
 class Pause(Body):

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from dalsegno.catalog.orders import is_template
 from dalsegno.catalog.overview import overview, upload_backend
-from dalsegno.catalog.preview import StagePreview, preview
-from dalsegno.catalog.scope import Scope
+from dalsegno.catalog.preview import FIRST, StagePreview, preview
+from dalsegno.catalog.scope import Scope, parse_scope
 from dalsegno.catalog.space import spoken
-from dalsegno.catalog.templates import TITLES, check, template
+from dalsegno.catalog.standing import COLLECT, DOWNLOAD, SYNC, UPLOAD
+from dalsegno.catalog.templates import TITLES, template
+from dalsegno.engine.orders import Ready
+from dalsegno.engine.submit import by_step, number_items
 from dalsegno.errors import InputInvalid, WorkflowUnknown
 from dalsegno.insight.flow import list_breakers, list_limits
 from dalsegno.insight.holds import list_holds
-from dalsegno.insight.jobs import list_jobs
+from dalsegno.insight.jobs import job_detail, list_jobs
 from dalsegno.insight.workers import list_processes
 from dalsegno.model.states import JOB_ACTIVE, JobStatus
+from dalsegno.model.workflow import Step, Workflow
 from dalsegno.sources.registry import Config, Sources
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
-from dalsegno.web.api.jobs import TemplateUnknown
 from dalsegno.web.api.models import NewJob
+from dalsegno.web.api.ordering import OrderUnknown, ordered
 from dalsegno.web.room import Here, Room
 
 router = APIRouter(tags=["jobs"])
 
+OWN = frozenset({COLLECT, SYNC, DOWNLOAD, UPLOAD})
+"""The services of the catalog, which can tell beforehand."""
 KEYS = ("source", "transfer", "host", "store")
 """What limits and breakers of the catalog's own calls are named by."""
 
@@ -45,7 +54,8 @@ class Stop(BaseModel):
 class Plan(BaseModel):
     template: str
     title: str | None
-    scope: Scope
+    scope: Scope | Any
+    """As it was understood; of a workflow that is no template, as it was given."""
     stages: list[StagePreview]
     bytes: int | None
     """To be moved in all; an estimate."""
@@ -56,51 +66,101 @@ class Plan(BaseModel):
     """The revision of the settings file they are of; null where it was never saved here."""
 
 
-@router.post("/plan", responses=refusals(TemplateUnknown, InputInvalid))
+@router.post("/plan", responses=refusals(OrderUnknown, InputInvalid))
 def plan(here: Here, new: NewJob) -> Plan:
-    """What `POST /api/jobs` with the same body would lead to, as far as is known. Nothing is started."""
-    return planned(here, new)
+    """What `POST /api/jobs` with the same body would lead to, as far as is known. Nothing is started.
+
+    Of a workflow that is no template, only its services know how many items they will list: these numbers are null.
+    """
+    return planned(here, new) if is_template(new.template) else foreseen(here, new)
 
 
 def planned(here: Room, new: NewJob) -> Plan:
+    """Of a template."""
     try:
-        workflow = template(new.template)
+        template(new.template)
     except WorkflowUnknown as error:
-        raise TemplateUnknown(**error.details) from None
+        raise OrderUnknown(**error.details) from None
+    return _plan(here, *ordered(here, new.template, new.request))
+
+
+def foreseen(here: Room, new: NewJob) -> Plan:
+    """Of any workflow, numbers of items included that nobody knows yet."""
+    return _plan(here, *ordered(here, new.template, new.request))
+
+
+def _plan(here: Room, ready: Ready, workflow: Workflow) -> Plan:
+    stages = _stages(here, ready, workflow)
+    moved = [stage.bytes for stage in stages if stage.bytes is not None]
+    return Plan(
+        template=workflow.name,
+        title=TITLES.get(workflow.name),
+        scope=parse_scope(ready.scope) if is_template(workflow.name) else ready.scope,
+        stages=stages,
+        bytes=sum(moved) if moved else None,
+        stops=[*here.store.read(lambda tx: _stops(tx, workflow)), *_disk(here, stages)],
+        snapshot=dict(ready.snapshot or {}),
+        revision=ready.revision,
+    )
+
+
+def _stages(here: Room, ready: Ready, workflow: Workflow) -> list[StagePreview]:
+    """Those of the catalog as it knows them, those that items are given to by their items, and the others unknown."""
+    steps, given = workflow.order(), by_step(workflow, ready.items)
+    told: dict[str, Step] = {}
+    for step in steps:
+        if step.key not in given and step.service in OWN and (step.follow == "all" or step.depends_on[0] in told):
+            told[step.key] = step
+    listed = dict(zip(told, _of_catalog(here, ready, list(told.values())), strict=False))
+    found = []
+    for step in steps:
+        if step.key in given:
+            stage = _given(step, [item.key for item in number_items(given[step.key])])
+        else:
+            stage = listed.get(step.key) or _unknown(step)
+        found.append(replace(stage, step=step.key))
+    return found
+
+
+def _of_catalog(here: Room, ready: Ready, steps: Sequence[Step]) -> list[StagePreview]:
+    """What its services would list; nothing where they would not understand the scope."""
+    try:
+        scope = parse_scope(ready.scope)
+    except InputInvalid:
+        return []
+    if not steps:
+        return []
     settings = here.settings
-    scope = check(settings, new.scope, new.download_sources)
     sources = Sources(Config(settings.thawed(settings.snapshot())))
     try:
         names = sources.names()
     finally:
         sources.close()
-    services = [step.service for step in workflow.order()]
     backend = upload_backend(here.store, settings)
-    stages = here.store.read(lambda tx: preview(tx, services, scope, names, backend))
-    moved = [stage.bytes for stage in stages if stage.bytes is not None]
-    return Plan(
-        template=workflow.name,
-        title=TITLES.get(workflow.name),
-        scope=scope,
-        stages=stages,
-        bytes=sum(moved) if moved else None,
-        stops=[*here.store.read(lambda tx: _stops(tx, workflow.lane.name, services)), *_disk(here, stages)],
-        snapshot=settings.snapshot(),
-        revision=here.revision(),
-    )
+    return here.store.read(lambda tx: preview(tx, [step.service for step in steps], scope, names, backend))
 
 
-def _stops(tx: Tx, lane: str, services: list[str]) -> list[Stop]:
+def _given(step: Step, keys: list[str]) -> StagePreview:
+    return StagePreview(step.service, len(keys), 0, len(keys), None, False, "the items that it is given", keys[:FIRST])
+
+
+def _unknown(step: Step) -> StagePreview:
+    basis = "its service lists them when it is its turn"
+    if step.follow == "each":
+        basis = f"one for each item of {step.depends_on[0]} that is done"
+    return StagePreview(step.service, None, None, None, None, True, basis, [])
+
+
+def _stops(tx: Tx, workflow: Workflow) -> list[Stop]:
+    lane, services = workflow.lane.name, list(dict.fromkeys(step.service for step in workflow.order()))
     met = {("everything", None), ("lane", lane), *(("service", name) for name in services)}
     found = [
         Stop(kind="hold", name=hold.name or "everything", says=hold.says, until=hold.until)
         for hold in list_holds(tx)
         if (hold.level, hold.name) in met
     ]
-    ahead = list_jobs(tx, status=JOB_ACTIVE | {JobStatus.QUEUED}, lane=lane, limit=1)
-    if ahead:
-        says = f"Job {ahead[0].job.id} is before it in lane {lane}, which takes one at a time."
-        found.append(Stop(kind="lane", name=lane, says=says))
+    if (ahead := _ahead(tx, lane)) is not None:
+        found.append(Stop(kind="lane", name=lane, says=ahead))
     for line in list_breakers(tx):
         if line.opens is not None and _concerns(line.breaker.name, services):
             reason = str(line.breaker.reason).rstrip(".")
@@ -115,15 +175,32 @@ def _stops(tx: Tx, lane: str, services: list[str]) -> list[Stop]:
     return found + [Stop(kind="no_worker", name=name, says=f"No live process offers {name}.") for name in missing]
 
 
+def _ahead(tx: Tx, lane: str) -> str | None:
+    """Which jobs are before it, where its lane takes no more than those."""
+    states = JOB_ACTIVE | {JobStatus.QUEUED}
+    newest = list_jobs(tx, status=states, lane=lane, limit=1)
+    most = job_detail(tx, newest[0].job.id).lane.max_active if newest else None
+    if most is None:
+        return None
+    if most == 1:
+        return f"Job {newest[0].job.id} is before it in lane {lane}, which takes one at a time."
+    if len(list_jobs(tx, status=states, lane=lane, limit=most)) < most:
+        return None
+    return f"{most} jobs or more are before it in lane {lane}, which takes {most} at a time."
+
+
 def _concerns(name: str, services: list[str]) -> bool:
+    """What a service of one's own calls is its own affair; what the catalog's call is named in a known way."""
     kind, _, rest = name.partition(":")
-    return kind in KEYS or (kind == "service" and rest in services)
+    return (kind in KEYS and not OWN.isdisjoint(services)) or (kind == "service" and rest in services)
 
 
 def _disk(here: Room, stages: list[StagePreview]) -> list[Stop]:
+    needed = next((stage.bytes for stage in stages if stage.service == DOWNLOAD), None)
+    if needed is None:
+        return []
     _, storage = overview(here.store, here.settings)
-    needed = next((stage.bytes for stage in stages if stage.service == "download"), None)
-    if needed is None or storage.free is None or storage.free - storage.keep >= needed:
+    if storage.free is None or storage.free - storage.keep >= needed:
         return []
     room = spoken(max(0, storage.free - storage.keep))
     says = f"About {spoken(needed)} would be downloaded; {storage.root} has room for {room}. It pauses when it is full."

@@ -10,10 +10,9 @@ from fastapi import APIRouter, Query, Response
 from fastapi import Body as InBody
 from pydantic import BaseModel, Field, StrictInt, model_validator
 
-from dalsegno.catalog.orders import check_order
 from dalsegno.catalog.templates import TITLES
 from dalsegno.engine import schedules as engine
-from dalsegno.engine.orders import Order
+from dalsegno.engine.orders import ASKED, Order
 from dalsegno.errors import (
     CronInvalid,
     InputInvalid,
@@ -21,17 +20,16 @@ from dalsegno.errors import (
     QueryInvalid,
     ScheduleBusy,
     ScheduleExists,
-    WorkflowUnknown,
 )
 from dalsegno.insight import schedules as insight
 from dalsegno.insight.query import parse
 from dalsegno.insight.schedules import RunLine, ScheduleLine
 from dalsegno.model.records import ScheduleRecord, ScheduleRunRecord
 from dalsegno.model.states import JobStatus
-from dalsegno.requests.workflow import PARSE
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import Asked, Body, Name, Text
+from dalsegno.web.api.ordering import WORKFLOW, OrderUnknown, ordered
 from dalsegno.web.api.parameters import Cursor, Limit, Number, Q
 from dalsegno.web.room import Here, Room, Who, asker
 
@@ -43,12 +41,10 @@ PRIORITY = Annotated[StrictInt, Field(ge=-1_000_000, le=1_000_000)]
 MOST = Annotated[StrictInt, Field(ge=1, le=engine.MOST_CAUGHT_UP)]
 CatchUp = Literal["skip", "one", "all"]
 Overlap = Literal["skip", "queue", "allow"]
-WORKFLOW = "The id or title of a template, or the name of a workflow. `template` says the same."
 CRON = "Minute, hour, day of month, month, day of week; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`."
 ZONE = "Whose clock it goes by, as in `Europe/Berlin`."
 CATCH_UP = "Of runs that were missed: skip all, start one for them, or all, up to `catch_up_most`."
 OVERLAP = "While the job before it is unfinished: skip it, queue behind it, or allow both."
-ORDER = ("scope", "options", "download_sources", "params", "items")
 
 
 class Run(ScheduleRunRecord):
@@ -156,12 +152,6 @@ class PauseSchedule(Body):
     requested_by: Name | None = None
 
 
-class OrderUnknown(WorkflowUnknown):
-    """There is no template or workflow "{name}".{hint}"""
-
-    status = 422  # the address was right, what it was sent was not
-
-
 WRONG = (InputInvalid, CronInvalid, OrderUnknown)
 CREATED: dict[int | str, dict[str, Any]] = {
     201: {"headers": {"Location": {"description": "The schedule's own address.", "schema": {"type": "string"}}}}
@@ -191,7 +181,7 @@ def preview_schedule(
 @router.post("/schedules", status_code=201, responses={**CREATED, **refusals(ScheduleExists, *WRONG)})
 def create_schedule(here: Here, who: Who, new: NewSchedule, response: Response) -> ScheduleInFull:
     """Start jobs by the clock. What it starts is checked now, and again each time, with the settings of then."""
-    order = checked(here, new.workflow, {key: value for key in ORDER if (value := getattr(new, key))})
+    order = checked(here, new.workflow, {key: value for key in ASKED if (value := getattr(new, key))})
     kept = ("name", "cron", "time_zone", "catch_up", "catch_up_most", "overlap", "priority")
     wanted = engine.Schedule(workflow=order.workflow, request=order.request, **{key: getattr(new, key) for key in kept})
     number = here.store.write("schedule", lambda tx: engine.add(tx, wanted, asker(new.requested_by, who)))
@@ -210,9 +200,9 @@ def change_schedule(here: Here, who: Who, schedule_id: Number, change: ScheduleC
     """Change some of it."""
     said = {key: getattr(change, key) for key in change.model_fields_set - {"requested_by"}}
     was = here.store.read(lambda tx: insight.get_schedule(tx, schedule_id)).schedule
-    changes = {key: value for key, value in said.items() if key not in ORDER and value is not None}
-    if "workflow" in changes or any(key in said for key in ORDER):
-        asked = {**was.request, **{key: said[key] for key in ORDER if key in said}}
+    changes = {key: value for key, value in said.items() if key not in ASKED and value is not None}
+    if "workflow" in changes or any(key in said for key in ASKED):
+        asked = {**was.request, **{key: said[key] for key in ASKED if key in said}}
         order = checked(here, changes.get("workflow", was.workflow), {key: each for key, each in asked.items() if each})
         changes |= {"workflow": order.workflow, "request": dict(order.request)}
     by = asker(change.requested_by, who)
@@ -275,10 +265,7 @@ def schedule_runs(here: Here, schedule_id: Number, cursor: Cursor = None, limit:
 
 def checked(here: Room, workflow: str, request: dict[str, Any]) -> Order:
     """What is ordered, if it could be started now."""
-    try:
-        return check_order(here.store, Order(workflow, request), here.settings, not_these=PARSE.name)
-    except WorkflowUnknown as error:
-        raise OrderUnknown(**error.details) from None
+    return Order(ordered(here, workflow, request)[1].name, request)
 
 
 def _done(here: Room, schedule_id: int, work: Callable[[Tx], None]) -> ScheduleInFull:
