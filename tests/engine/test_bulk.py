@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Fail, Item, Store, service, submit
-from dalsegno.engine import bulk, scheduler
+from dalsegno.engine import bulk, retry, scheduler
 from dalsegno.engine.bulk import apply_bulk, stop_bulk
+from dalsegno.engine.submit import active_twin
 from dalsegno.errors import CommandRefused, DatabaseUnavailable, InputInvalid, NotFound, QueryInvalid
 from dalsegno.insight.bulk import Preview, matching, preview
 from dalsegno.insight.facets import Facet, Facets, item_facets
@@ -21,6 +23,7 @@ from dalsegno.insight.jobs import JOBS, find_jobs
 from dalsegno.insight.operations import find_operations, get_operation
 from dalsegno.insight.query import parse
 from dalsegno.store.schema import commands, jobs, stages
+from dalsegno.store.store import Tx
 from tests.helpers import (
     SWIFT,
     admit,
@@ -419,3 +422,38 @@ def test_facets_count_what_else_could_be_asked(two_jobs: Store) -> None:
         ("succeeded", 1),
     }
     assert facets("nothing such").state == []
+
+
+@pytest.fixture
+def resubmitted(postgres_url: str, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Job 1 is over, and its key is submitted again just after a retry has looked for a twin."""
+    store, client = stores(postgres_url), stores(postgres_url)
+    workflow = one_step(max_attempts=1)
+    job = submitted(store, workflow, items=1, dedupe="same").job_id
+    settle(store, claim(store, register(store)), "failed")
+    assert status_of(store, job) == "completed_with_errors"
+    twins: list[int] = []
+
+    def look(tx: Tx, key: str) -> int | None:
+        found = active_twin(tx, key)
+        if not twins:
+            twins.append(submit(client, workflow, items=keys(1), dedupe="same").job_id)
+        return found
+
+    monkeypatch.setattr(retry, "active_twin", look)
+    return store
+
+
+def test_a_retry_in_bulk_counts_a_twin_that_was_submitted_at_that_moment(resubmitted: Store) -> None:
+    number = ask(resubmitted, "bulk_retry", payload={"query": "job:1"})
+    finish(resubmitted)
+    row = row_of(resubmitted, number)
+    assert (row["status"], row["progress"]["refused"]) == ("applied", {"twin_active": 1}), row["error_message"]
+    assert statuses_of(resubmitted, 1) == {"failed": 1}
+    assert_sound(resubmitted, 1, 2)
+
+
+def test_a_retry_names_a_twin_that_was_submitted_at_that_moment(resubmitted: Store) -> None:
+    refused = command(resubmitted, "retry_item", item_id=1)
+    assert (refused["status"], refused["error_code"]) == ("rejected", "twin_active"), refused["error_message"]
+    assert_sound(resubmitted, 1, 2)

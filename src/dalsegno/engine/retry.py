@@ -14,7 +14,7 @@ from dalsegno.engine.rows import HANDED_OUT, lock_job, lock_stages, set_job, set
 from dalsegno.engine.submit import active_twin
 from dalsegno.errors import CommandRefused, NotFound, TwinActive
 from dalsegno.model.states import JOB_FINISHED, STAGE_FINISHED, ItemStatus, JobStatus, StageStatus
-from dalsegno.store.hot import Delta, Event
+from dalsegno.store.hot import Delta, Event, Raced
 from dalsegno.store.schema import items, jobs, stages
 
 if TYPE_CHECKING:
@@ -160,12 +160,22 @@ def reopen(tx: Tx, job: sa.RowMapping, all_stages: Sequence[sa.RowMapping], with
         set_stage(tx, stage["id"], status=StageStatus.PENDING, finished_at=None, planned=True)
         events.append(Event("stage_pending", by, job["id"], stage["id"], message="reopened"))
     if job["status"] in JOB_FINISHED:
-        set_job(tx, job["id"], status=JobStatus.QUEUED, finished_at=None, error_code=None, error_message=None)
+        _queue_again(tx, job["id"])
         events.append(Event("job_queued", by, job["id"], message="reopened"))
         tx.announce("jobs")
     if events:
         tx.hot.insert_events(tx, events)
     advance(tx, [job["id"]])
+
+
+def _queue_again(tx: Tx, job_id: int) -> None:
+    """Looked for without a lock, a twin may have been submitted since: the next try finds it."""
+    try:
+        set_job(tx, job_id, status=JobStatus.QUEUED, finished_at=None, error_code=None, error_message=None)
+    except sa.exc.IntegrityError as error:
+        if "uq_jobs_dedupe" not in str(error.orig):
+            raise
+        raise Raced from error
 
 
 def _canceled_before(all_stages: Sequence[sa.RowMapping], touched: set[str]) -> list[sa.RowMapping]:
