@@ -70,8 +70,8 @@ class _Recorded(Item):
         self.phases: list[str] = []
         self.on_phase = lambda item: self.phases.append(item.current_phase or "")
 
-    def progress(self, fraction: float | None = None, text: str | None = None) -> None:
-        super().progress(fraction, text)
+    def progress(self, fraction: float | None = None, text: str | None = None, *, beside: str | None = None) -> None:
+        super().progress(fraction, text, beside=beside)
         self.reported.append(Reported(self.fraction if fraction is not None else None, text))
 
 

@@ -115,6 +115,25 @@ def test_progress_is_kept_within_bounds_and_texts_short() -> None:
     assert len(item.text) == 500
 
 
+def test_what_is_said_of_the_start_gives_way_to_the_bytes_that_move() -> None:
+    item = Item(None, INFO)  # type: ignore[arg-type]
+    item.progress(text="starting download", beside="via qq")
+    assert item.text == "starting download via qq"
+    item.transferred(12 << 20, 48 << 20)
+    assert item.text == "12.00MB/48.00MB via qq"
+    item.progress(text="starting download", beside="via kuwo")
+    assert item.text == "starting download via kuwo"
+    item.transferred(1 << 20, 48 << 20)
+    assert item.text == "1.00MB/48.00MB via kuwo"
+    item.progress(text="looking at it")
+    item.transferred(2 << 20)
+    assert item.text == "looking at it", "any other text stays"
+    item.enter("upload", transfers=True)
+    assert item.text is None
+    item.transferred(3 << 20)
+    assert item.text == "3.00MB"
+
+
 def test_progress_is_visible_while_the_item_runs(store: Store) -> None:
     leave = threading.Event()
 

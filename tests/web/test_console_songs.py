@@ -25,6 +25,7 @@ from dalsegno.model.records import ItemRecord
 from dalsegno.store.schema import items, logs
 from dalsegno.web.console.gates import OPEN, TITLES, brief, fixes, says
 from dalsegno.web.console.i18n import texts
+from dalsegno.web.console.songs import sources_in
 from dalsegno.web.console.words import Words
 from tests.catalog.shelves import Shelves
 from tests.helpers import SWIFT, begin, claim, items_of, one_step, register, settle, submitted, wait_until
@@ -148,6 +149,45 @@ def test_lanes_show_what_every_worker_has_in_hand(desk: Desk, songs: Songs) -> N
     page = wait_until(busy, "two lanes to be busy")
     assert "500 B of 1.0 kB" in " ".join(page.by_id("lane-rows").text.split())
     check_page(desk, "/songs")
+
+
+def test_a_lane_tells_its_sources_its_bytes_and_how_long_it_still_takes(desk: Desk, processed: Processed) -> None:
+    row = {
+        "process_id": register(desk.store), "name": "download-1", "service": "download", "status": "busy",
+        "job_id": processed.job, "item_id": processed.failed, "progress": 0.25, "since": desk.store.clock.now(),
+        "text": "12.00MB/48.00MB via kuwo: qq ✗ 429 → kuwo ✓ 2.1 s", "bytes_done": 12 << 20, "bytes_total": 48 << 20,
+        "speed": float(3 << 20), "updated_at": desk.store.clock.now(),
+    }  # fmt: skip
+    desk.store.write("worker", lambda tx: tx.conn.execute(sa.insert(workers).values(**row)))
+    lane = " ".join(get(desk, "/songs?fragment=lanes").by_id("lane-rows").text.split())
+    assert "qq ✗ 429 → kuwo ✓ 2.1 s" in lane
+    assert "12.00MB" not in lane, "bytes have a column of their own"
+    for part in ("12.6 of 50.3 MB", "25 %", "3.1 MB/s about 12 s left"):
+        assert part in lane, part
+    assert "约剩 12 秒" in get(desk, "/songs?fragment=lanes", CHINESE).by_id("lane-rows").text
+    for path in ("/", f"/jobs/{processed.job}?tab=workers"):
+        page = get(desk, path)
+        (lane_of_it,) = [each for each in page.all("li") if "lane" in each.attributes.get("class", "").split()]
+        assert "3.1 MB/s · about 12 s left" in " ".join(lane_of_it.text.split()), path
+    (worker,) = desk.get("/api/workers")["workers"]
+    assert worker["seconds_left"] == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, ""),
+        ("resolving source qq (1/6)", "qq (1/6)"),
+        ("resolved via qq", "✓ qq"),
+        ("starting download via qq", "qq"),
+        ("starting download via kuwo: qq ✗ 429 → kuwo ✓ 2.1 s", "qq ✗ 429 → kuwo ✓ 2.1 s"),
+        ("0.50MB/48.00MB via qq", "qq"),
+        ("0.50MB", ""),
+        ("frame 7", "frame 7"),
+    ],
+)
+def test_what_a_lane_says_of_its_sources(text: str | None, told: str) -> None:
+    assert sources_in(text) == told
 
 
 def test_a_read_only_console_offers_nothing_to_do(

@@ -230,7 +230,7 @@ class CatalogDownloader:
             assert platform is not None
             assert track is not None
             asked = chain(resolved.resolution.candidates)
-            watch.say(f"starting download via {platform}" + (f": {spoken(asked)}" if len(asked) > 1 else ""))
+            watch.starting(f"{platform}: {spoken(asked)}" if len(asked) > 1 else platform)
             try:
                 return self._fetch(resolved, watch, platform, track.id)
             except Exception as error:

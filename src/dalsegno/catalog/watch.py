@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Watch:
     say: Callable[[str], None] = lambda _text: None
+    starting: Callable[[str], None] = lambda _source: None
+    """Told where the bytes come from that will move now."""
     moved: Callable[[int, int | None], None] = lambda _done, _total: None
     cancelled: Callable[[], bool] = lambda: False
     permit: Callable[[str], AbstractContextManager[Any, None]] = lambda _name: nullcontext()
@@ -31,6 +33,7 @@ class Watch:
     def of(cls, item: Item, considered: Callable[[tuple[Candidate, ...]], None] = lambda _seen: None) -> Watch:
         return cls(
             say=lambda text: item.progress(text=text),
+            starting=lambda source: item.progress(text="starting download", beside=f"via {source}"),
             moved=item.transferred,
             cancelled=lambda: item.cancelled,
             permit=lambda name: item.permit(name, breaker=BREAKER),

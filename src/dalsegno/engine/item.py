@@ -113,7 +113,6 @@ class Item:
     started_at: datetime | None = None
     worker = ""
     fraction: float | None = None
-    text: str | None = None
     progressed = False
     current_phase: str | None = None
     entered = False
@@ -121,7 +120,10 @@ class Item:
     transfer: Transfer | None = None
     transfers = True
     """Whether what it moves counts as a transfer; not while it is being resolved."""
-    _counts_bytes = False
+    _said: str | None = None
+    _beside: str | None = ""
+    """What stays when the text gives way to the count of bytes. None: the text stays too."""
+    _counts = False
     on_phase: Callable[[Item], None] | None = None
     artifacts: Sequence[Artifact] = ()
     writes: Sequence[Callable[[sa.Connection], object]] = ()
@@ -188,15 +190,25 @@ class Item:
         """Lines logged here (or anywhere in this thread) are kept with the item."""
         return logger
 
+    @property
+    def text(self) -> str | None:
+        """What it is doing: as it was said, or how many bytes have moved. Bytes move far more often than it is read."""
+        moved, beside = self.transfer, self._beside
+        doing = str(moved) if self._counts and moved is not None else self._said
+        return f"{doing} {beside}" if doing and beside else doing
+
     # --- what it can say ----------------------------------------------------------------------
 
-    def progress(self, fraction: float | None = None, text: str | None = None) -> None:
-        """Say how far along it is, as often as you like: it is written at most once a second."""
+    def progress(self, fraction: float | None = None, text: str | None = None, *, beside: str | None = None) -> None:
+        """Say how far along it is, as often as you like: it is written at most once a second.
+
+        A text with something `beside` it gives way to the count of bytes once they move; what is beside it stays.
+        """
         if fraction is not None:
             self.fraction = min(1.0, max(0.0, float(fraction)))
         if text is not None:
-            self.text = storable(text)[:500]
-            self._counts_bytes = False
+            self._said, self._counts = storable(text)[:500], False
+            self._beside = beside and storable(beside)[:500]
         self.progressed = True
 
     def transferred(self, done: int, total: int | None = None) -> None:
@@ -207,16 +219,16 @@ class Item:
         self.transfer.moved(done, total, now)
         if self.transfer.total:
             self.fraction = min(1.0, max(0.0, done / self.transfer.total))
-        if self.text is None or self._counts_bytes:
-            self.text, self._counts_bytes = str(self.transfer), True
+        if self._beside is not None:
+            self._counts = True
         self.progressed = True
 
     def enter(self, phase: str, *, transfers: bool) -> None:
         """Begin one of the service's own phases. Not by itself a sign of progress: an item that kills its process in
         the second phase must still be found out."""
         self.current_phase, self.entered, self.transfers = phase, True, transfers
-        self.fraction = self.text = self.transfer = None
-        self._counts_bytes = False
+        self.fraction = self._said = self.transfer = None
+        self._beside, self._counts = "", False
 
     def phase(self, name: str) -> None:
         """Enter a named phase; written at once."""

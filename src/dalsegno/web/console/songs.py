@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -53,6 +54,8 @@ LINKS = (
 """What links of a chain of sources say; others have the words of the source itself."""
 LONGEST = 64
 """Characters of a chip."""
+BEFORE = re.compile(r"resolving source |(?:starting download|[\d.]+MB(?:/[\d.]+MB)?)(?: via |$)")
+"""What the text of a lane says before its sources. Bytes have a column of their own."""
 
 
 @router.get("/songs")
@@ -91,9 +94,19 @@ def songs(request: Request, here: Here, q: Q = None, view: str = "", cursor: Cur
     return render(
         request, here, "songs.html", page="songs", live=LIVE, q=q or "", query=query, error=error, view=view,
         views=list(VIEWS), cursor=cursor, now=here.store.clock.now(), gates=gates, told=telling(words),
+        sources_in=sources_in,
         chips=_chips(words, query, values["facets"]), counts=_counts(values["facets"]),
         **{"verdicts": [], "chains": {}, "reasons": {}, **values},
     )  # fmt: skip
+
+
+def sources_in(text: str | None) -> str:
+    """What a lane says about where its song comes from: `qq ✗ 429 → kuwo ✓ 2.1 s`, or `qq` alone."""
+    said = text or ""
+    found = BEFORE.match(said)
+    named = said[found.end() :] if found else said.replace("resolved via ", "✓ ")
+    chain = named.partition(": ")[2]
+    return chain if "→" in chain else named
 
 
 def _view(view: str, query: Query) -> str:
