@@ -22,7 +22,7 @@ from dalsegno.insight.explain import explain
 from dalsegno.insight.explain.gate import GATES, Gate, closed, opened
 from dalsegno.insight.waiting import why_waiting
 from dalsegno.model.records import ItemRecord
-from dalsegno.store.schema import items, logs
+from dalsegno.store.schema import items, logs, workers
 from dalsegno.web.console.gates import OPEN, TITLES, brief, fixes, says
 from dalsegno.web.console.i18n import texts
 from dalsegno.web.console.songs import sources_in

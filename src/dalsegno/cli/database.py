@@ -18,7 +18,7 @@ app = typer.Typer()
 def workers(desk: Desk) -> None:
     """Show who is at work: processes, their workers, and what each is doing."""
     from dalsegno.cli.words import coloured, duration, escaped, moment, table
-    from dalsegno.insight.workers import list_nodes, list_processes, seconds_left, transfer_totals
+    from dalsegno.insight.workers import list_nodes, list_processes, transfer_totals
 
     with desk.store() as store:
         processes, nodes, transfers = store.read(lambda tx: (list_processes(tx), list_nodes(tx), transfer_totals(tx)))
@@ -35,7 +35,7 @@ def workers(desk: Desk) -> None:
                 (
                     escaped(worker.name), coloured(worker.status), str(worker.item_id or ""),
                     "" if worker.progress is None else f"{worker.progress:.0%}", _speed(worker.speed),
-                    duration(seconds_left(worker)), escaped(worker.text),
+                    duration(worker.seconds_left), escaped(worker.text),
                 )
                 for worker in line.workers
             ]  # fmt: skip

@@ -66,10 +66,3 @@ def engine_alive(tx: Tx) -> bool:
     """Whether a process with a live lease is there to apply commands."""
     now = tx.hot.database_now(tx)
     return tx.row(sa.select(processes.c.id).where(processes.c.lease_until > now).limit(1)) is not None
-
-
-def seconds_left(worker: WorkerRecord) -> float | None:
-    """How long its transfer still takes at the speed it has; None where that cannot be told."""
-    if not worker.speed or worker.bytes_total is None or worker.bytes_done is None:
-        return None
-    return max(0.0, (worker.bytes_total - worker.bytes_done) / worker.speed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from dalsegno.model.states import CommandStatus, ItemStatus, JobStatus, Level, StageStatus
 
@@ -178,6 +178,14 @@ class WorkerRecord(Record):
     processed: int
     errors: int
     updated_at: datetime
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def seconds_left(self) -> float | None:
+        """How long its transfer still takes at the speed it has; null where that cannot be told."""
+        if not self.speed or self.bytes_total is None or self.bytes_done is None:
+            return None
+        return max(0.0, (self.bytes_total - self.bytes_done) / self.speed)
 
 
 class NodeRecord(Record):
