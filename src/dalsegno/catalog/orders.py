@@ -79,7 +79,7 @@ def checked(
 ) -> tuple[Ready, Workflow]:
     """An order that can be submitted now, and the steps that it means."""
     if order.workflow == not_these:
-        problem = f'Jobs of "{not_these}" answer requests: they are asked for, not started or scheduled.'
+        problem = f'Jobs of "{not_these}" answer requests: they are asked for, not scheduled or started.'
         raise InputInvalid(problem=problem)
     found = ready(order, settings, revision, workflows)
     workflow = found.workflow
