@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from dalsegno import Breaker, Engine, Item, Lane, Limit, ProviderError, Step, Store, Workflow, service, submit
 from dalsegno.clock import ManualClock
-from dalsegno.engine import flow
+from dalsegno.engine import flow, scheduler
 from dalsegno.engine.breakers import probe
 from dalsegno.engine.holds import hold
 from dalsegno.engine.limits import set_limit
@@ -32,6 +32,8 @@ from dalsegno.insight.explain import (
     explain_stage,
     when,
 )
+from dalsegno.insight.waiting import why_queued
+from dalsegno.model.records import JobRecord
 from dalsegno.model.states import JOB_FINISHED
 from dalsegno.store.schema import (
     breakers,
@@ -274,6 +276,37 @@ def test_a_full_lane_names_who_is_active_and_how_many_are_before(still: Store, p
     assert (gate.data["before"], gate.data["reason"]) == (1, "full")
     command(still, "set_priority", job_id=third, payload={"priority": 99})
     assert shut(of_job(still, third), "lane_turn").data["before"] == 0, "the command it names does put it first"
+
+
+def test_a_list_of_queued_jobs_says_of_each_what_its_explanation_says(still: Store) -> None:
+    """Though what they share is read once for all of them."""
+    two, one = one_step(lane=Lane(name="two", max_active=2)), one_step(lane=Lane(name="one", max_active=1))
+    for number in range(5):
+        submit(still, two, items=keys(1), priority=number % 2)
+        submit(still, one, items=keys(1))
+        submit(still, one_step(), items=keys(1))
+    later = submit(still, two, items=keys(1), priority=-7, scheduled_at=still.clock.now() + LATER).job_id
+
+    def compare() -> set[tuple[str, str | None]]:
+        waiting = [JobRecord.model_validate(dict(row)) for row in every(still, sa.select(jobs).order_by(jobs.c.id))]
+        found = still.read(lambda tx: why_queued(tx, waiting))
+        assert set(found) == {job.id for job in waiting if job.status == "queued"}
+        for job_id, gate in found.items():
+            first = of_job(still, job_id).first_closed
+            assert first is not None
+            same = [(each.code, each.data.get("reason"), each.until, each.data.get("active")) for each in (gate, first)]
+            assert same[0] == same[1], job_id
+        return {(gate.code, gate.data.get("reason")) for gate in found.values()}
+
+    assert compare() == {("lane_turn", "no_engine"), ("lane_turn", "full"), ("scheduled", None)}
+    at_work(still)
+    assert compare() == {("lane_turn", "next"), ("lane_turn", "full"), ("scheduled", None)}
+    still.write("admit", lambda tx: scheduler._admit(tx, "two"))
+    command(still, "cancel", job_id=later)
+    change(still, jobs, jobs.c.id == 2, cancel_requested_at=still.clock.now())
+    assert {("cancel", None), ("lane_turn", "next"), ("lane_turn", "full")} >= compare()
+    still.write("test", lambda tx: hold(tx, "lane:one", "film night", "anna"))
+    assert ("lane_held", None) in compare()
 
 
 def test_a_queued_job_waits_for_an_engine(still: Store) -> None:

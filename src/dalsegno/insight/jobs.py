@@ -132,7 +132,7 @@ def find_queued(
     for lane in waiting:
         path = Walk(_NAMED, _IN_TURN, [_QUEUED, jobs.c.lane == lane], wanted, forward=True, first=_FIRST)
         # A part of the time for each: every page comes further in every lane.
-        budget = Budget((TEXT_SECONDS if query.of("") else SECONDS) / len(waiting))
+        budget = Budget(TEXT_SECONDS if query.of("") else SECONDS, share=1 / len(waiting))
         step = walk(tx, path, after=after, limit=limit + 1, budget=budget)
         found.rows += step.rows
         found.looked += step.looked

@@ -6,6 +6,7 @@ ask of each is in its row or in one query for all.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
@@ -65,7 +66,7 @@ class _Together(Facts):
         super().__init__(tx)
         self._rows: dict[tuple[str, int | str], Any] = {}
         self._active: dict[str, list[int]] = {}
-        self._queues: dict[str, list[sa.RowMapping]] = {}
+        self._queues: dict[str, list[tuple[int, int]]] = {}
 
     def _one(self, kind: type[R], table: sa.Table, key: int | str) -> R | None:
         place = (table.name, key)
@@ -80,15 +81,15 @@ class _Together(Facts):
         return self._active[lane.name]
 
     def queued_before(self, job: JobRecord) -> int:
-        place = (job.priority, job.order_seq)
-        return sum(self.admits(row) for row in self._queue(job.lane) if (row["priority"], row["order_seq"]) < place)
+        """No more than its lane takes at a time: that many are enough to keep it from its turn."""
+        return bisect_left(self._queue(job.lane), (job.priority, job.order_seq))
 
     def first_priority(self, lane: str) -> int:
-        return int(self._queue(lane)[0]["priority"])
+        return self._queue(lane)[0][0]
 
-    def _queue(self, lane: str) -> list[sa.RowMapping]:
+    def _queue(self, lane: str) -> list[tuple[int, int]]:
         if lane not in self._queues:
-            self._queues[lane] = self.tx.rows(self.queue(lane))
+            self._queues[lane] = self.next_in(self.lane(lane))
         return self._queues[lane]
 
 

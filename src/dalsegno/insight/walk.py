@@ -49,10 +49,11 @@ class Page(Generic[T]):
 
 
 class Budget:
-    """How long a look may take."""
+    """How long a look may take; `share`: its part of the time, where a page is made of several."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, share: float = 1.0) -> None:
+        self._seconds = seconds * share
+        self.quick = QUICK * share
         self._began = time.monotonic()
         self.came_further = False
         """A stretch was looked through: from now on the time is hard."""
@@ -170,7 +171,7 @@ def walk(tx: Tx, path: Walk, *, after: Place | None, limit: int, budget: Budget)
         return Walked([], after, False, 0)
     if not path.wanted:
         return _at_once(tx, path, after, limit)
-    with suppress(TimeUp), at_most(tx, min(QUICK, budget.left)):
+    with suppress(TimeUp), at_most(tx, min(budget.quick, budget.left)):
         return _at_once(tx, path, after, limit)
     found = Walked([], after, True, 0)
     stretch = FIRST

@@ -193,18 +193,25 @@ class Facts:
     def queued_before(self, job: JobRecord) -> int:
         """Jobs that its lane admits before this one."""
         place = sa.tuple_(jobs.c.priority, jobs.c.order_seq) < (job.priority, job.order_seq)
-        return sum(self.admits(row) for row in self.tx.rows(self.queue(job.lane).where(place)))
+        queued = self.tx.rows(
+            sa.select(jobs.c.scheduled_at, jobs.c.cancel_requested_at)
+            .where(jobs.c.lane == job.lane, _QUEUED, place)
+            .order_by(jobs.c.priority, jobs.c.order_seq)
+            .limit(CAP + 1)
+        )
+        return sum(
+            row["cancel_requested_at"] is None and (row["scheduled_at"] is None or row["scheduled_at"] <= self.now)
+            for row in queued
+        )
 
-    def queue(self, lane: str) -> sa.Select[Any]:
-        """The first jobs that wait there, up to the cap."""
-        columns = (jobs.c.priority, jobs.c.order_seq, jobs.c.scheduled_at, jobs.c.cancel_requested_at)
-        queued = sa.select(*columns).where(jobs.c.lane == lane, _QUEUED)
-        return queued.order_by(jobs.c.priority, jobs.c.order_seq).limit(CAP + 1)
-
-    def admits(self, waiting: sa.RowMapping) -> bool:
-        """Whether a job that waits counts for those behind it: it is neither canceled nor scheduled for later."""
-        later = waiting["scheduled_at"]
-        return waiting["cancel_requested_at"] is None and (later is None or later <= self.now)
+    def next_in(self, lane: LaneRecord) -> list[tuple[int, int]]:
+        """The places of the jobs that it admits next, as many as it takes at a time."""
+        due = sa.or_(jobs.c.scheduled_at.is_(None), jobs.c.scheduled_at <= self.now)
+        queued = sa.select(jobs.c.priority, jobs.c.order_seq).where(
+            jobs.c.lane == lane.name, _QUEUED, jobs.c.cancel_requested_at.is_(None), due
+        )
+        some = queued.order_by(jobs.c.priority, jobs.c.order_seq).limit(lane.max_active or 1)
+        return [(row[0], row[1]) for row in self.tx.conn.execute(some)]
 
     def first_priority(self, lane: str) -> int:
         """Of the jobs that wait in this lane, at least one."""
