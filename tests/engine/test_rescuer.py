@@ -349,7 +349,7 @@ def test_what_was_written_down_ahead_can_still_be_taken_back(store: Store) -> No
     assert_sound(store, job)
 
 
-@pytest.mark.parametrize(("interrupted", "most"), [(True, 20), (False, 2)])
+@pytest.mark.parametrize(("interrupted", "most"), [(True, 20), (False, 2), (False, 9)])
 def test_nothing_is_written_down_ahead_that_another_death_would_cost_something(
     store: Store, interrupted: bool, most: int
 ) -> None:

@@ -41,6 +41,9 @@ QUICK = 0.005
 SOON = 0.05
 """Those that take less are written down as begun this long before they run: as late as a first delivery is."""
 MOST_SOON = 250
+TO_SPARE = 10
+"""Interruptions that an item must be allowed for it to be written down while it still waits: should the process die
+then, it pays with one for a crash that its handler had no part in. Of twenty that is nothing, of three too much."""
 SUSPECT = 2
 """Interruptions in a row after which an item may be what kills the process."""
 
@@ -262,8 +265,8 @@ class Pool:
     def _soon(self) -> list[Item]:
         """What waits, will run in a moment and is to be written down before: in one commit instead of one for each.
 
-        Should the process die again, each of them counts as interrupted although it only waited: once costs nothing,
-        and what was interrupted before is not among them.
+        Should the process die again, each of them counts as interrupted although it only waited: it has enough
+        `TO_SPARE` for once, and what was interrupted before is not among them.
         """
         if self._mean > QUICK:
             return []
@@ -274,7 +277,7 @@ class Pool:
             except IndexError:
                 break
             again = item.claimed.lease > 1 and not item.begun
-            if again and item.claimed.interruptions == 0 and item.stage.max_interruptions > SUSPECT:
+            if again and item.claimed.interruptions == 0 and item.stage.max_interruptions >= TO_SPARE:
                 soon.append(item)
         return soon
 
