@@ -16,7 +16,7 @@ from dalsegno.clock import this_host
 from dalsegno.engine.planner import advance
 from dalsegno.engine.rescuer import rescue, rescue_all
 from dalsegno.engine.scheduler import sweep
-from dalsegno.store.schema import processes, workers
+from dalsegno.store.schema import leases, processes, workers
 from tests.helpers import (
     SWIFT,
     admit,
@@ -339,6 +339,8 @@ def test_what_was_written_down_ahead_can_still_be_taken_back(store: Store) -> No
         assert stopped.wait(30)
         wait_until(lambda: statuses_of(store, job)["succeeded"] == 199, "the others to be settled")
         assert statuses_of(store, job)["running"] > 1, "some are written down ahead"
+        named = every(store, sa.select(leases.c.item_id).where(leases.c.worker.is_not(None)))
+        assert len(named) <= 1, "nobody works on those that wait"
         command(store, "pause", job_id=job)
         wait_until(lambda: statuses_of(store, job) == {"succeeded": 199, "running": 1, "pending": 200}, "a way back")
         go_on.set()

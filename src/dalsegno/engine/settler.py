@@ -136,7 +136,7 @@ class Settler(Looper):
         with self._beginning:
             if not all(item.begun for item in call):
                 others = [self._line.popleft() for _ in range(len(self._line))]
-                self._write_begun(dict.fromkeys([*call, *others, *soon()]), call[0].worker)
+                self._write_begun(dict.fromkeys([*call, *others, *soon()]))
         return not all(item.lost for item in call)
 
     def phase(self, item: Item) -> None:
@@ -280,11 +280,11 @@ class Settler(Looper):
         with self._beginning:  # a worker that enters a phase and the loop may want to begin the same item
             self._write_begun(some)
 
-    def _write_begun(self, some: Iterable[Item], worker: str = "") -> None:
-        """`worker`: of those that still wait for one."""
+    def _write_begun(self, some: Iterable[Item]) -> None:
+        """Of those that still wait, nobody knows yet which worker will take them."""
         now = self._store.clock.now()
         fresh = [item for item in some if not item.begun]
-        rows = [(item.id, item.claimed.lease, item.started_at or now, item.worker or worker) for item in fresh]
+        rows = [(item.id, item.claimed.lease, item.started_at or now, item.worker or None) for item in fresh]
         accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows)) if rows else set()
         for item in fresh:
             item.begun = True

@@ -127,7 +127,7 @@ class Hot(ABC):
         """
 
     @abstractmethod
-    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str]]) -> set[int]:
+    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str | None]]) -> set[int]:
         """claimed → running for `(item, lease, at, worker)`; returns the items that still had that lease."""
 
     @abstractmethod

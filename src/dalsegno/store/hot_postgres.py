@@ -158,7 +158,7 @@ class PostgresHot(Hot):
             claimed += map(Claimed._make, rows)
         return claimed
 
-    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str]]) -> set[int]:
+    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str | None]]) -> set[int]:
         rows = tx.raw.execute(
             BEGIN,
             {

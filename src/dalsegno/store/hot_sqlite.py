@@ -239,7 +239,7 @@ class SqliteHot(Hot):
         raw.executemany(INSERT_ITEM_EVENT, [(now, "item_claimed", row[2], stage_id, row[0]) for row in rows])
         return rows
 
-    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str]]) -> set[int]:
+    def begin(self, tx: Tx, begun: Sequence[tuple[int, int, datetime, str | None]]) -> set[int]:
         accepted: set[int] = set()
         deltas: dict[int, Delta] = {}
         events = []
