@@ -7,12 +7,14 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Item, Lane, Store, Workflow, service, submit
 from dalsegno.clock import this_host
+from dalsegno.engine.claimer import _stage_infos
 from dalsegno.engine.planner import advance
 from dalsegno.engine.rescuer import rescue, rescue_all
 from dalsegno.engine.scheduler import sweep
@@ -348,6 +350,47 @@ def test_what_was_written_down_ahead_can_still_be_taken_back(store: Store) -> No
         command(store, "resume", job_id=job)
         wait_until(lambda: status_of(store, job) == "completed", "the end")
     assert sorted(runs) == keys(400), "each ran once"
+    assert_sound(store, job)
+
+
+@pytest.mark.parametrize("how", ["taken back", "given back", "given up"])
+def test_no_lease_ends_while_it_may_be_beginning(store: Store, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """PostgreSQL would count it as claimed although it runs, or find the two waiting for each other."""
+
+    @service("work")
+    def work(item: Item) -> None:
+        """Never called: what waits in the pool may be written down as begun by the worker of another item."""
+
+    engine = Engine(store, [work], SWIFT)
+    pool, settler = engine.pools["work"], engine._settler
+    job = submitted(store, one_step(timeout=1.0)).job_id
+    (row,) = claim(store, register(store))
+    item = Item(row, store.read(lambda tx: _stage_infos(tx, {row.stage_id}))[row.stage_id])
+    settler.hold([item])
+    if how == "taken back":
+        pool.feed([item])
+        command(store, "pause", job_id=job)
+        engine._claimer._take_back_closed()
+    elif how == "given back":
+        pool.feed([item])
+        engine._give_back(pool)
+    else:
+        item.started_at = store.clock.now() - timedelta(minutes=1)
+        pool.running["work-1"] = item
+        settler._time_out(pool, "work-1", item)
+    alone: list[bool] = []
+    write = store.write
+
+    def watched(name: str, work: Any) -> Any:
+        if name == "settle":
+            alone.append(settler._beginning.locked())
+        return write(name, work)
+
+    monkeypatch.setattr(store, "write", watched)
+    settler.flush()
+    pool.stop()
+    assert alone == [True]
+    assert statuses_of(store, job) == {"pending": 3}
     assert_sound(store, job)
 
 

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +207,10 @@ class Settler(Looper):
         rows = [decide(item, outcome, now, self._rules) for item, outcome in group]
         began = self._store.clock.monotonic()
         try:
-            done = self._store.write("settle", lambda tx: _write(tx, group, rows))
+            # PostgreSQL would end a lease as not begun that is just beginning, and count it wrong; or each would wait
+            # for the other, since they lock item and lease in opposite orders.
+            with self._beginning if any(map(_may_be_beginning, group)) else nullcontext():
+                done = self._store.write("settle", lambda tx: _write(tx, group, rows))
         except DalSegnoError:
             raise
         except Exception as error:
@@ -317,6 +320,12 @@ class Settler(Looper):
             self._tidied = hour
             self._store.write("tidy", tidy)
         self._report()
+
+
+def _may_be_beginning(pair: Ended) -> bool:
+    """Not handed in by its worker, which may be writing it down as begun: taken back while it waited, or given up."""
+    item = pair[0]
+    return not item.begun and (item.started_at is None or item.cancelled)
 
 
 def _groups(batch: list[Ended]) -> Iterable[list[Ended]]:
