@@ -80,4 +80,13 @@ def create_app(
 
     describe_problems(app)
     describe(app)
+    _prepare_routes(app)
     return app
+
+
+def _prepare_routes(app: FastAPI) -> None:
+    """FastAPI does it at the first request otherwise, and meanwhile silences a warning of pydantic's for the whole
+    process: where that one has other threads, they undo it."""
+    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
+    for route in app.routes:
+        route.matches(nowhere)
