@@ -189,7 +189,7 @@ def test_a_job_is_started_as_the_form_says(desk: Desk) -> None:
         ({"template": "fulll"}, "There is no template"),
         ({"template": "full", "priority": "soon"}, "A priority is a whole number"),
         ({"template": "full", "download_sources": "nowhere"}, "nowhere"),
-        ({"template": "workflow:nothing"}, "There is no workflow"),
+        ({"template": "workflow:nothing"}, "There is no template or workflow"),
         ({}, "There is no template"),
     ],
 )
@@ -204,12 +204,18 @@ def test_what_cannot_be_started_is_said_above_the_form_as_it_was(desk: Desk, fie
 def test_a_stored_workflow_can_be_started_too(desk: Desk, store: Store) -> None:
     from dalsegno.engine.submit import submit
 
-    workflow = Workflow(name="render", lane=Lane(), steps=[Step(key="frames", service="renderer")])
+    cut = Step(key="cut", service="cutter", depends_on=["frames"], follow="each")
+    workflow = Workflow(name="render", lane=Lane(), steps=[Step(key="frames", service="renderer"), cut])
     submit(store, workflow, items=["a"])
     assert "render" in get(desk, "/jobs/new").by_id("new-job").text
-    assert "known to its services" in get(desk, "/jobs/new?template=workflow:render").by_id("plan").text
-    answer = post(desk, "/jobs", template="workflow:render")
+    plan = check_page(desk, "/jobs/new?template=workflow:render")
+    assert "its service lists them when it is its turn" in plan.by_id("plan-frames").text
+    assert "one for each item of frames that is done" in plan.by_id("plan-cut").text
+    assert "No live process offers renderer." in plan.by_id("plan").text
+    answer = post(desk, "/jobs", template="workflow:render", priority="7")
     assert answer.url.path == "/jobs/2"
+    job = desk.get("/api/jobs/2")
+    assert (job["template"], job["priority"], job["requested_by"]) == ("render", 7, "console@127.0.0.1")
     check_page(desk, "/jobs/2?tab=workflow")
 
 

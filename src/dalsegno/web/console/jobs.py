@@ -12,7 +12,6 @@ from starlette.datastructures import FormData, ImmutableMultiDict
 
 from dalsegno.catalog.offered import offered_playlists, offered_pools
 from dalsegno.catalog.templates import TEMPLATES
-from dalsegno.engine.submit import submit
 from dalsegno.errors import DalSegnoError, InputInvalid, QueryInvalid
 from dalsegno.insight.explain import Gate
 from dalsegno.insight.jobs import JOBS, JobLine, find_jobs, find_queued
@@ -26,7 +25,7 @@ from dalsegno.sources.registry import Config, Sources
 from dalsegno.store.store import Tx
 from dalsegno.web.api.jobs import start
 from dalsegno.web.api.models import NewJob
-from dalsegno.web.api.plan import Plan, planned
+from dalsegno.web.api.plan import Plan, plan
 from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.frame import render, words_of
 from dalsegno.web.console.gates import gating
@@ -93,17 +92,9 @@ def new_job(request: Request, here: Here) -> Response:
 @router.post("/jobs")
 def create_job(request: Request, here: Here, who: Who, form: Form) -> Response:
     try:
-        name = field(form, "template")
-        if name == ASKED:
+        if field(form, "template") == ASKED:
             return RedirectResponse("/requests/new", status_code=303)
-        if name.startswith(WORKFLOW):
-            priority = _priority(form)
-            job_id = submit(
-                here.store, name.removeprefix(WORKFLOW), snapshot=here.settings.snapshot(),
-                revision=here.revision(), priority=priority, requested_by=who,
-            ).job_id  # fmt: skip
-        else:
-            job_id = start(here, asked(form), who)
+        job_id = start(here, asked(form), who)
     except DalSegnoError as error:
         return _form(request, here, form, error)
     return go(request, here, f"/jobs/{job_id}", good=words_of(request, here).text("Job %(id)s is queued.", id=job_id))
@@ -119,7 +110,7 @@ def asked(form: ImmutableMultiDict[str, Any]) -> NewJob:
         "query": field(FormData(form), "query"),
     }
     return NewJob(
-        template=field(FormData(form), "template"),
+        template=field(FormData(form), "template").removeprefix(WORKFLOW),
         scope={key: value for key, value in scope.items() if value},
         priority=_priority(form),
         download_sources=[str(each) for each in _names(form, "download_sources")],
@@ -144,9 +135,9 @@ def _form(
 ) -> HTMLResponse:
     words = words_of(request, here)
     chosen = str(form.get("template") or "")
-    plan, wrong = None, None if error is None else str(error)
-    if chosen and not chosen.startswith(WORKFLOW) and error is None:
-        plan, wrong = _plan(here, form)
+    found, wrong = None, None if error is None else str(error)
+    if chosen and error is None:
+        found, wrong = _plan(here, form)
 
     def read(tx: Tx) -> dict[str, Any]:
         return {
@@ -159,7 +150,7 @@ def _form(
 
     return render(
         request, here, "new_job.html", page="jobs", status=200 if error is None else error.status, form=form,
-        chosen=chosen, plan=plan, wrong=wrong, sources=sources_of(here), prefix=WORKFLOW,
+        chosen=chosen, plan=found, wrong=wrong, sources=sources_of(here), prefix=WORKFLOW,
         says_stop=partial(stops, words), says_basis=partial(basis, words),
         templates={key: [step.key for step in made.steps] for key, made in TEMPLATES.items()}, **here.store.read(read),
     )  # fmt: skip
@@ -167,7 +158,7 @@ def _form(
 
 def _plan(here: Room, form: ImmutableMultiDict[str, Any]) -> tuple[Plan | None, str | None]:
     try:
-        return planned(here, asked(form)), None
+        return plan(here, asked(form)), None
     except DalSegnoError as error:
         return None, str(error)
 

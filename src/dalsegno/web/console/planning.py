@@ -20,9 +20,11 @@ BASES = (
     N_("no OBJECT_STORE is set: there is nowhere to upload to"),
     N_("the files in the library"),
     N_("the files in the library, and what is downloaded before"),
+    N_("its service lists them when it is its turn"),
 )
 """What a basis is put together from."""
 _EACH = re.compile(r"([\d.]+) MB each, as the newest files have")
+_FOLLOWING = re.compile(r"one for each item of (.+) that is done")
 
 
 def basis(words: Words, stage: StagePreview) -> str:
@@ -32,6 +34,8 @@ def basis(words: Words, stage: StagePreview) -> str:
 def _part(words: Words, part: str) -> str:
     if found := _EACH.fullmatch(part):
         return words.text("%(size)s each, as the newest files have", size=size(float(found[1]) * 1e6))
+    if found := _FOLLOWING.fullmatch(part):
+        return words.text("one for each item of %(step)s that is done", step=words.stage(found[1]))
     return words.text(part) if part in BASES else part
 
 
