@@ -18,6 +18,7 @@ from dalsegno.store.months import (
     AHEAD,
     KEYS,
     Month,
+    add_month,
     drop_month,
     ensure_ahead,
     lock_month,
@@ -110,6 +111,16 @@ def test_months_of_a_clock_that_was_far_ahead_do_not_stand_for_those_before(
     months_of.write("test", ensure_ahead)
     clock.advance(-2800 * 86_400.0)
     assert f"events_{clock.now():%Y_%m}" in months_of.write("test", ensure_ahead)
+
+
+def test_a_month_that_is_there_in_part_is_not_made_over_it(months_of: Store, clock: ManualClock) -> None:
+    clock.advance(2000 * 86_400.0)
+    first = month_of(clock.now())
+    half, until = first + timedelta(days=15), next_month(first)
+    months_of.write("test", lambda tx: add_month(tx, "events", half, until, "events_half"))
+    made = months_of.write("test", ensure_ahead)
+    assert f"events_{until:%Y_%m}" in made
+    assert f"events_{first:%Y_%m}" not in made
 
 
 def test_a_dropped_month_takes_only_its_own(months_of: Store, clock: ManualClock) -> None:

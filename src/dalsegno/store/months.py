@@ -70,8 +70,9 @@ class Month:
         assert self.until is not None
         return f"{self.first:%Y-%m}" if self.first else f"before-{self.until:%Y-%m}"
 
-    def holds(self, moment: datetime) -> bool:
-        return self.until is not None and (self.first is None or self.first <= moment) and moment < self.until
+    def meets(self, first: datetime, until: datetime) -> bool:
+        """Whether it has any of that time: two months may not."""
+        return self.until is not None and first < self.until and (self.first is None or self.first < until)
 
 
 def months(tx: Tx, table: str | None = None) -> list[Month]:
@@ -89,9 +90,10 @@ def ensure_ahead(tx: Tx, ahead: int = AHEAD) -> list[str]:
             continue
         first = month_of(tx.now)
         for _ in range(ahead + 1):
-            if not any(month.holds(first) for month in have):
+            until = next_month(first)
+            if not any(month.meets(first, until) for month in have):
                 made += _made(tx, table, have, first)
-            first = next_month(first)
+            first = until
     return made
 
 
