@@ -45,6 +45,8 @@ def test_a_canceled_job_stops_where_it_is(desk: Desk, songs: Songs) -> None:
     job_id = desk.start()["id"]
     wait_until(lambda: desk.get(f"/api/jobs/{job_id}")["counts"]["running"] == 2, "two songs to run")
     follow(desk, desk.http.post(f"/api/jobs/{job_id}/cancel"))
+    # The engine hears of it a moment after the command is applied; until then what it has in hand may begin.
+    wait_until(lambda: desk.get(f"/api/jobs/{job_id}")["counts"]["canceled"] == 4, "the rest to be given back")
     songs.gate.set()
     job = desk.until(job_id, "canceled")
     assert job["counts"]["canceled"] == 4

@@ -216,7 +216,8 @@ def test_a_parameter_that_nobody_knows_is_refused(desk: Desk) -> None:
         assert "There is no parameter" in said
         assert f'Did you mean "{meant}"?' in said, path
     problem(desk.http.post("/api/jobs/1/cancel?reason=x"), 422, "input_invalid")
-    problem(desk.http.get("/api/workers?%00=x"), 422, "input_invalid")
+    problem(desk.http.get("/api/jobs?%00=x"), 422, "input_invalid")
+    assert desk.get("/api/jobs/1?mine=x")["id"] == 1
     assert desk.get("/api/commands")["commands"] == []
     for path in ("v1/export/ready?size=1&since=x", "v1/parse/requests?page=2"):
         assert desk.http.get(f"/api/{path}").status_code == 200, path

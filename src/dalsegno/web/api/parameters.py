@@ -42,11 +42,12 @@ Q = Annotated[
 
 
 async def only_known(request: Request) -> None:
-    """A parameter that nobody knows is a mistake, and most often a misspelt one: left out, more would be found."""
+    """A parameter that nobody knows is a mistake, and most often a misspelt one: left out, more would be found, or less
+    done. What is read without any may be given somebody's own."""
     route: APIRoute = request.scope["route"]
     known = {field.alias for field in route.dependant.query_params}
     for name in request.query_params:
-        if name not in known:
+        if name not in known and (known or request.method != "GET"):
             said = storable(name)[:60]
             raise InputInvalid(problem=f'There is no parameter "{said}" here.{did_you_mean(said, known)}')
 
