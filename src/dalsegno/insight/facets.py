@@ -6,12 +6,13 @@ From the counters of stages where the query is about nothing else; otherwise of 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from dalsegno.insight.finding import ITEMS, select_items, walk_items
+from dalsegno.insight.finding import ITEMS, LEFT, select_items, stages_at_hand, walk_items
 from dalsegno.insight.grammar import Grammar
 from dalsegno.insight.groups import find_groups
 from dalsegno.insight.query import Query
@@ -23,10 +24,12 @@ from dalsegno.store.store import Tx
 CAP = 300
 """Items that are looked at one by one."""
 STAGES = 2_000
-"""Stages, the newest, whose counters are added up."""
+"""Stages, the newest, whose counters are added up: of those with failures, of those with work left, and of all."""
 GROUPS = 5
 MOST = 50
 COUNTED = ("state", "job", "stage", "service")
+EVERY = frozenset(ItemStatus)
+FAILED = frozenset({ItemStatus.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,14 @@ def item_facets(tx: Tx, query: Query, *, among: Grammar = ITEMS) -> Facets:
         if line.items
     ]
     if by_counters(query):
-        if not query.of("stage") and not query.of("service"):
-            return Facets(*_at_once(tx, query, among), group)
+        narrowed = {without: _tally(tx, query.without(without), among) for without in ("stage", "service")
+                    if query.of(without)}  # fmt: skip
+        own = _tally(tx, query, among)
+        asked = select_items(tx, query, among=among).states
         return Facets(
-            _states(tx, query.without("state"), among),
-            _sums(tx, query.without("stage"), stages.c.key, among),
-            _sums(tx, query.without("service"), stages.c.service, among),
+            own.by_state(),
+            narrowed.get("stage", own).by("key", asked),
+            narrowed.get("service", own).by("service", asked),
             group,
         )
     columns = sa.select(items.c.stage_id, items.c.seq, items.c.status)
@@ -96,41 +101,50 @@ def counted(values: Any, more: bool) -> list[Facet]:
     return [Facet(str(value), count, more) for value, count in Counter(values).most_common() if value is not None]
 
 
-def _newest(tx: Tx, query: Query, among: Grammar) -> sa.Subquery:
-    chosen = select_items(tx, query, among=among)
-    columns = (stages.c.key, stages.c.service, *(stages.c[state] for state in ItemStatus))
-    return sa.select(*columns).where(*chosen.of_stages).order_by(stages.c.id.desc()).limit(STAGES).subquery()
+class _Tally:
+    """Items by what their stages say of themselves, as far as the counters were read."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        """By the key of the stage, its service and the state."""
+        self.partial: set[str] = set()
+        """The states of which there may be more."""
+
+    def by_state(self) -> list[Facet]:
+        counts = dict.fromkeys(map(str, ItemStatus), 0)
+        for (_, _, state), count in self.counts.items():
+            counts[state] += count
+        return [Facet(state, count, state in self.partial) for state, count in counts.items() if count]
+
+    def by(self, name: Literal["key", "service"], states: Set[str]) -> list[Facet]:
+        counts: Counter[str] = Counter()
+        for (key, service, state), count in self.counts.items():
+            if state in states:
+                counts[key if name == "key" else service] += count
+        more = bool(self.partial & states)
+        return [Facet(value, count, more) for value, count in counts.most_common(MOST) if count]
 
 
-def _at_once(tx: Tx, query: Query, among: Grammar) -> tuple[list[Facet], list[Facet], list[Facet]]:
-    """States, stages and services by one look at the counters: nothing that it asks for tells them apart."""
-    some = _newest(tx, query, among)
-    sums = (sa.func.sum(some.c[state]).label(state) for state in ItemStatus)
-    rows = tx.rows(sa.select(some.c.key, some.c.service, *sums).group_by(some.c.key, some.c.service))
-    states = {str(state): sum(int(row[state] or 0) for row in rows) for state in ItemStatus}
-    asked = select_items(tx, query, among=among).states
-    by: dict[str, Counter[str]] = {"key": Counter(), "service": Counter()}
-    for row in rows:
-        for name, counts in by.items():
-            counts[row[name]] += sum(int(row[state] or 0) for state in asked)
-    found = [[Facet(value, count) for value, count in counts.most_common(MOST) if count] for counts in by.values()]
-    return [Facet(state, count) for state, count in states.items() if count], found[0], found[1]
-
-
-def _states(tx: Tx, query: Query, among: Grammar) -> list[Facet]:
-    some = _newest(tx, query, among)
-    row = tx.row(sa.select(*(sa.func.sum(some.c[state]).label(state) for state in ItemStatus)))
-    return [Facet(str(state), int(count)) for state, count in (row or {}).items() if count]
-
-
-def _sums(tx: Tx, query: Query, column: Any, among: Grammar) -> list[Facet]:
-    states = select_items(tx, query, among=among).states
-    some = _newest(tx, query, among)
-    many = sum((some.c[state] for state in sorted(states)), start=sa.literal(0))
-    total = sa.func.sum(many)
-    own = some.c[column.name]
-    rows = tx.conn.execute(sa.select(own, total).group_by(own).order_by(total.desc()).limit(MOST))
-    return [Facet(str(value), int(count)) for value, count in rows if count]
+def _tally(tx: Tx, query: Query, among: Grammar) -> _Tally:
+    """Whatever states it asks for. What failed or waits may lie behind any number of stages that are through, so its
+    stages are found by indexes of their own; but those of a job are few."""
+    tally = _Tally()
+    of_stages = select_items(tx, query, among=among).of_stages
+    of_a_job = any(not term.negated for term in query.of("job"))
+    for states in (EVERY,) if of_a_job else (FAILED, LEFT, EVERY - FAILED - LEFT):
+        columns = (stages.c.key, stages.c.service, *(stages.c[state] for state in sorted(states)))
+        newest = sa.select(*columns).where(*stages_at_hand(states), *of_stages).order_by(stages.c.id.desc())
+        some = newest.limit(STAGES).subquery()
+        sums = (sa.func.sum(some.c[state]).label(state) for state in sorted(states))
+        read = 0
+        totals = sa.select(some.c.key, some.c.service, sa.func.count().label("read"), *sums)
+        for row in tx.rows(totals.group_by(some.c.key, some.c.service)):
+            read += row["read"]
+            for state in states:
+                tally.counts[row["key"], row["service"], state] += int(row[state])
+        if read == STAGES:
+            tally.partial |= states
+    return tally
 
 
 def _named(tx: Tx, ids: set[int]) -> dict[int, tuple[str, str]]:

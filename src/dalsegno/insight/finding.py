@@ -6,7 +6,7 @@ found; what went wrong, what is leased, an error group and named things have sma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -85,7 +85,7 @@ ITEMS = grammar(
     Key("age", "Since it last ended or began, or its job was submitted.", age(_SINCE), kind="age"),
 )
 OF_STAGES = ("job", "stage", "service")
-WAITING = ITEM_LEASED | {ItemStatus.PENDING}
+LEFT = ITEM_LEASED | {ItemStatus.PENDING, ItemStatus.INTERRUPTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def reach(
     order = stages.c.id.asc() if forward else stages.c.id.desc()
     counted = _holding(chosen.states)
     columns = (stages.c.id, counted.label("few"), stages.c.total)
-    where = [counted > 0, *_at_hand(chosen.states), *chosen.of_stages]
+    where = [counted > 0, *stages_at_hand(chosen.states), *chosen.of_stages]
     query = sa.select(*columns).where(*where).order_by(order).limit(STAGES)
     # The stage it stopped in, and what comes after it.
     bound = [] if after is None else [stages.c.id >= after[0] if forward else stages.c.id <= after[0]]
@@ -302,11 +302,11 @@ def _holding(states: frozenset[str]) -> Any:
     return sum((stages.c[state] for state in sorted(states)), start=sa.literal(0))
 
 
-def _at_hand(states: frozenset[str]) -> list[Any]:
+def stages_at_hand(states: Set[str]) -> list[Any]:
     """The words of an index of all stages that may hold some: most hold nothing but what is done."""
     if TROUBLE.issuperset(states):
         return [sa.text(f"({STAGE_TROUBLE})")]
-    return [sa.text(STAGE_LEFT)] if WAITING.issuperset(states) else []
+    return [sa.text(STAGE_LEFT)] if LEFT.issuperset(states) else []
 
 
 def bulk_of(query: Query) -> tuple[int | None, Query]:
