@@ -55,7 +55,7 @@ def test_alike_errors_are_a_group_with_a_trend_a_sample_and_a_way_to_try_again(d
     page = check_page(desk, "/logs")
     row = page.by_id(f"row-{name}")
     assert "forbidden" in row.text
-    assert "1 item has it still" in row.text
+    assert "1 item still has it" in row.text
     assert len(page.all("rect")) == 24
     assert sum(float(bar.attributes["height"]) > 0 for bar in page.all("rect")) == 1
     retry = [a.attributes["href"] for a in page.all("a") if a.attributes["href"].startswith("/bulk/new?act=retry&q=")]
@@ -74,7 +74,7 @@ def test_a_group_that_is_tried_again_has_no_items_left(desk: Desk, songs: Songs)
     query = f"group:{name} state:failed"
     answer = post(desk, "/bulk", act="retry", q=query, back="/logs")
     assert answer.status_code == 200, answer.text
-    wait_until(lambda: "no item has it any more" in get(desk, "/logs").by_id(f"row-{name}").text, "the retry")
+    wait_until(lambda: "no failed item has it any more" in get(desk, "/logs").by_id(f"row-{name}").text, "the retry")
 
 
 def test_groups_are_found_by_what_they_are(desk: Desk, songs: Songs) -> None:
