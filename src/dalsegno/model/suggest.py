@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher
+from operator import itemgetter
+
+LIKELY = 0.6
+WORD = re.compile(r"[^\W_]+")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -19,4 +24,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """What was meant, where that is likely."""
-    return next(iter(get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)), None)
+    likeness = ((_likeness(name, each), each) for each in sorted(set(known)))
+    best, found = max(likeness, default=(0.0, ""), key=itemgetter(0))
+    return found if best >= LIKELY else None
+
+
+def _likeness(one: str, other: str) -> float:
+    """Of the letters; or of the words in any order, as in EVENT_RETENTION_DAYS and RETENTION_EVENTS_DAYS."""
+    one, other = one.casefold(), other.casefold()
+    return max(_ratio(one, other), _ratio(_in_order(one), _in_order(other)))
+
+
+def _ratio(one: str, other: str) -> float:
+    matcher = SequenceMatcher(None, one, other)
+    return 0.0 if matcher.real_quick_ratio() < LIKELY or matcher.quick_ratio() < LIKELY else matcher.ratio()
+
+
+def _in_order(name: str) -> str:
+    return " ".join(sorted(WORD.findall(name)))
