@@ -33,6 +33,11 @@ class SystemClock:
         return time.monotonic() if BOOT_CLOCK is None else time.clock_gettime(BOOT_CLOCK)
 
 
+def as_utc(moment: datetime) -> datetime:
+    """Without a zone it is UTC already."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def this_host() -> str:
     """Where a pid and the monotonic clock mean something: this boot of this machine, this container's numbering."""
     try:

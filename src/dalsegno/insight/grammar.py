@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from dalsegno.clock import as_utc
 from dalsegno.errors import QueryInvalid
 from dalsegno.insight.query import Query, Term, Value, renamed
 from dalsegno.model.suggest import did_you_mean
@@ -141,8 +142,7 @@ def bytes_of(text: str) -> int | None:
 def moment_of(text: str) -> datetime | None:
     """In UTC where it does not say."""
     try:
-        found = datetime.fromisoformat(text)
-        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        found = as_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         return None
     return found if 1900 < found.year < 9000 else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from dalsegno.clock import as_utc
 from dalsegno.errors import NotFound, RequestInvalid
 from dalsegno.requests.export import (
     EPOCH,
@@ -105,9 +106,8 @@ def _moment(value: Any) -> Any:
 
 
 def _utc(value: datetime) -> datetime:
-    """Without a zone it is UTC."""
     try:
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return as_utc(value)
     except OverflowError:
         raise ValueError("this is outside of all calendars") from None
 
