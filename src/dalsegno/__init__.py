@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from dalsegno.engine.service import Phase, Service, phased, service
     from dalsegno.engine.submit import Submitted, submit
     from dalsegno.model.backoff import Backoff
-    from dalsegno.model.breaker import Breaker, QuotaReset
+    from dalsegno.model.breaker import Breaker
     from dalsegno.model.limit import Limit
     from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Release, Retry, Skip, Throttled
+    from dalsegno.model.quota import QuotaReset
     from dalsegno.model.signal import ProviderError
     from dalsegno.model.workflow import Lane, Step, Workflow, parse_workflow
     from dalsegno.store.open import open_store
@@ -71,7 +72,7 @@ _HOMES = {
     "Phase": "dalsegno.engine.service",
     "Plan": "dalsegno.engine.planner",
     "ProviderError": "dalsegno.model.signal",
-    "QuotaReset": "dalsegno.model.breaker",
+    "QuotaReset": "dalsegno.model.quota",
     "Release": "dalsegno.model.outcome",
     "Retry": "dalsegno.model.outcome",
     "Service": "dalsegno.engine.service",

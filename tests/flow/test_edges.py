@@ -19,7 +19,7 @@ from dalsegno.engine import breakers, usher
 from dalsegno.engine.holds import hold
 from dalsegno.engine.limits import Pulse, Room, room, set_limit
 from dalsegno.errors import DatabaseUnavailable
-from dalsegno.model.breaker import Kind, Trip
+from dalsegno.model.trip import Kind, Trip
 from dalsegno.store.hot import Claimed, Delta
 from dalsegno.store.schema import waits
 from tests.flow.test_breakers import NAME, row_of, running, settled_down, state_of

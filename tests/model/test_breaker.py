@@ -19,8 +19,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dalsegno.errors import DatabaseUnavailable, InputInvalid
-from dalsegno.model.breaker import Breaker, Kind, QuotaReset, Trip
+from dalsegno.model.breaker import Breaker
+from dalsegno.model.quota import QuotaReset
 from dalsegno.model.signal import BODY_MAX, ProviderError, Signal
+from dalsegno.model.trip import Kind, Trip
 
 NOW = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)  # five in the morning in Los Angeles
 RESET = datetime(2026, 7, 2, 7, 30, tzinfo=UTC)  # the next midnight there, and the margin

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 from urllib3.exceptions import IncompleteRead, ProtocolError
 
 from dalsegno.clock import SystemClock
-from dalsegno.model.breaker import Breaker, Kind
+from dalsegno.model.breaker import Breaker
 from dalsegno.model.signal import Signal, chain_of
+from dalsegno.model.trip import Kind
 from dalsegno.sources.model import Source
 
 Permit = Callable[[str], AbstractContextManager[Any, None]]

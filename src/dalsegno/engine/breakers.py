@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import sqlalchemy as sa
 
 from dalsegno.errors import CommandRefused, InputInvalid, NotFound
-from dalsegno.model.breaker import Breaker, Kind, Trip
+from dalsegno.model.breaker import Breaker
+from dalsegno.model.trip import Kind, Trip
 from dalsegno.store.hot import Event
 from dalsegno.store.schema import breakers, processes
 

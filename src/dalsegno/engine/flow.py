@@ -30,8 +30,9 @@ from dalsegno.engine.item import Item, storable
 from dalsegno.engine.limits import Denied, Permit, Pulse, Room
 from dalsegno.engine.logbridge import masked
 from dalsegno.errors import DalSegnoError, InputInvalid
-from dalsegno.model.breaker import Breaker, Trip
+from dalsegno.model.breaker import Breaker
 from dalsegno.model.outcome import Done, Outcome, Release, Throttled, Wait
+from dalsegno.model.trip import Trip
 from dalsegno.store.schema import breakers as breaker_rows
 from dalsegno.store.schema import limits as limit_rows
 from dalsegno.store.schema import waits
