@@ -19,9 +19,12 @@ import sqlalchemy as sa
 from dalsegno import Engine, EngineOptions, Fail, Item, Service, Skip, Store, Throttled, submit
 from dalsegno.cli.toolbox import Toolbox
 from dalsegno.config.current import Current
-from dalsegno.engine import phases
+from dalsegno.engine import phases, places
+from dalsegno.engine.elastic import Elastic, split
 from dalsegno.engine.item import Transfer
-from dalsegno.engine.phases import Elastic, Pace, PhasedPool, SerialPool, families, split
+from dalsegno.engine.pace import Pace
+from dalsegno.engine.phases import PhasedPool, families
+from dalsegno.engine.serial import SerialPool
 from dalsegno.engine.service import Phase, phased
 from dalsegno.insight.workers import transfer_totals
 from dalsegno.model.limit import Limit
@@ -275,8 +278,8 @@ def test_answers_that_wait_never_exceed_the_queue(store: Store, songs: Songs) ->
         wait_until(lambda: len(songs.transferring) == 4, "four transfers")
         songs.let_transfer(1)  # now both are measured, and the transfers that run make up for nothing
         wait_until(lambda: len(songs.transferred) == 1, "the first transfer")
-        pool.rule = replace(pool.rule, stock=1000)  # claims that transfers need far more than they do
-        for pace in pool._paces[:1]:
+        pool.places.rule = replace(pool.places.rule, stock=1000)  # claims that transfers need far more than they do
+        for pace in pool.places.paces[:1]:
             pace._mean = 100.0
         seen = []
         for _ in range(12):
@@ -381,7 +384,7 @@ def test_a_limit_counts_an_item_from_its_first_phase_to_its_last(store: Store, s
         songs.let_transfer(1)
         wait_until(lambda: len(songs.resolving) == 1, "the next to be let in")
         ask(store, "pause", job_id=job)
-        wait_until(lambda: engine.pools[WORK]._turns["resolve-1"].unwanted, "the pause to be seen")  # type: ignore[attr-defined]
+        wait_until(lambda: engine.pools[WORK].places.turns["resolve-1"].unwanted, "the pause to be seen")  # type: ignore[attr-defined]
         songs.let_resolve(1)
         songs.let_transfer(2)
         wait_for_job(store, job, ["paused"])
@@ -423,7 +426,7 @@ def test_an_operators_number_of_workers_decides_the_shape(store: Store, songs: S
     one = Engine(store, [songs.service], EngineOptions(concurrency={WORK: 1}))
     ten = Engine(store, [songs.service], EngineOptions(concurrency={WORK: 10}, phase_workers_max={WORK: 12}))
     assert isinstance(one.pools[WORK], SerialPool)
-    assert pool_of(ten).rule == Elastic(10, 12, 7)
+    assert pool_of(ten).places.rule == Elastic(10, 12, 7)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -464,6 +467,7 @@ def test_threads_and_extra_names_go_when_there_is_nothing_to_do(
     store: Store, songs: Songs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(phases, "LINGER", 0.05)
+    monkeypatch.setattr(places, "SHOWN", 0.05)
     job = submit(store, one_step(WORK), items=keys(8)).job_id
     with at_work(store, songs) as engine:
         pool = pool_of(engine)
@@ -505,7 +509,7 @@ def test_slow_resolves_bring_more_resolvers_up_to_the_cap(store: Store, songs: S
         pool = pool_of(engine)
         songs.let_transfer(1000)
         wait_until(lambda: len(songs.resolving) == 4, "four to resolve")
-        wait_until(lambda: pool._paces[0].age(pool._clock.monotonic()) > 0.1, "them to take a while")
+        wait_until(lambda: pool.places.paces[0].age(pool._clock.monotonic()) > 0.1, "them to take a while")
         songs.let_resolve(1)
         wait_until(lambda: len(songs.resolving) == 11, "resolvers up to the cap")
         for _ in range(30):
@@ -523,7 +527,7 @@ def test_slow_transfers_bring_hardly_any(store: Store, songs: Songs) -> None:
         pool = pool_of(engine)
         songs.let_resolve(1000)
         wait_until(lambda: len(songs.transferring) == 4, "four transfers")
-        wait_until(lambda: pool._paces[1].age(pool._clock.monotonic()) > 0.3, "them to take a while")
+        wait_until(lambda: pool.places.paces[1].age(pool._clock.monotonic()) > 0.3, "them to take a while")
         for done in range(1, 9):
             songs.let_transfer(1)
             wait_until(lambda done=done: len(songs.transferred) == done, "a transfer")
@@ -564,8 +568,8 @@ def fill(store: Store, songs: Songs, engine: Engine) -> int:
     wait_until(lambda: len(songs.transferring) == 4, "four transfers")
     with pool._ready:
         # As after an hour of resolves that took as long as transfers.
-        pool.rule = replace(pool.rule, stock=4)
-        for pace in pool._paces:
+        pool.places.rule = replace(pool.places.rule, stock=4)
+        for pace in pool.places.paces:
             pace._mean, pace._count = 60.0, 100
     pool.appetite()
     engine._claimer.wake()
@@ -696,7 +700,7 @@ def test_a_timeout_in_each_phase_frees_the_place(store: Store, slow: str) -> Non
         pool = pool_of(engine)
         assert wait_for_job(store, job) == "completed"
         assert item_of(store, job, "k00001")["attempt"] == 1
-        assert pool._busy == [0, 0]
+        assert pool.places.busy == [0, 0]
         before = sorted(fetched)
         leave.set()
     assert before == keys(20)
@@ -816,7 +820,7 @@ def test_worker_rows_show_families_and_transfer_figures(store: Store, database_u
 
 
 def test_rows_of_names_that_are_gone_are_removed(store: Store, songs: Songs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phases, "LINGER", 0.05)
+    monkeypatch.setattr(places, "SHOWN", 0.05)
     job = submit(store, one_step(WORK), items=keys(4)).job_id
     with at_work(store, songs):
         wait_until(lambda: "resolve-4" in rows_of(store), "four resolvers to be shown")
@@ -886,4 +890,4 @@ def test_the_cap_is_a_setting_and_four_times_the_workers_without_it(
     engine = Toolbox([pair], {}).engine(store, Current.fixed(Settings(resolve_workers_max=setting)))
     pool = engine.pools["pair"]
     assert isinstance(pool, PhasedPool)
-    assert pool.rule.most == most
+    assert pool.places.rule.most == most

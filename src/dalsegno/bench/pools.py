@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dalsegno.engine.elastic import TIMES_WORKERS, Elastic, split
 from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.item import Item
-from dalsegno.engine.phases import TIMES_WORKERS, Elastic, PhasedPool, split
+from dalsegno.engine.phases import PhasedPool
 from dalsegno.engine.service import Phase, Service, phased
 from dalsegno.engine.submit import submit
 from dalsegno.model.workflow import Step, Workflow
@@ -74,7 +75,7 @@ class Run:
         engine = Engine(store, [service], EngineOptions(keep_logs=False, drain_seconds=0, phase_workers_max=most))
         pool = engine.pools[service.name]
         if name == "fixed" and isinstance(pool, PhasedPool):
-            pool.rule = Fixed(self.workers, self.workers, pool.rule.stock)
+            pool.places.rule = Fixed(self.workers, self.workers, pool.places.rule.stock)
         with engine:
             began = time.perf_counter()
             enough.wait(self.seconds)

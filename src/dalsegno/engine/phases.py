@@ -2,44 +2,30 @@
 
 A thread is not tied to a pool. It takes a place, works one phase of one item under that pool's next free name, and
 then takes whatever may start, downstream first. So a place that one pool leaves idle serves the other, as in a mixed
-pool, and no item waits for a thread of the right kind. `Elastic` says how many places each pool may have.
+pool, and no item waits for a thread of the right kind. `Elastic` says how many places each pool may have, and `Places`
+who has them.
 """
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any
 
-from dalsegno.engine.executor import AHEAD, MOST_AHEAD, SUSPECT, AsyncLoop, Pool, current_item, failure
+from dalsegno.engine.elastic import TIMES_WORKERS, Elastic, split
+from dalsegno.engine.executor import AHEAD, MOST_AHEAD, SUSPECT, Pool, current_item, failure
 from dalsegno.engine.item import Item
-from dalsegno.engine.service import Phase, Service
+from dalsegno.engine.places import Places, Turn
+from dalsegno.engine.serial import SerialPool, call_phase
+from dalsegno.engine.service import Service
 from dalsegno.model.outcome import Done, Outcome, Release, Retry, outcome_of
 
 FIRST_GUESS = 0.25
 """Seconds a phase is thought to take before the first one has told: prefetch little, it may be 80 s."""
-WEIGHT = 0.05
-"""Of a new duration in the mean, once there are many."""
 LINGER = 10.0
-"""Seconds without work after which a thread ends, and an extra worker's name is no longer shown."""
-TIMES_WORKERS = 4
-"""Resolvers at once, in workers of the service, unless an operator says otherwise."""
-SHORT = 0.02
-"""Seconds: a resolve that takes less is work of this process, not waiting for somebody. More threads would only get in
-each other's way."""
-SPARE = 1.25
-"""Resolvers beyond the workers, in those the measured ratio asks for: durations vary."""
-
-
-def split(workers: int, phases: int) -> tuple[int, ...]:
-    """The pools' sizes to begin with (spec 002): up to three for each earlier phase, the rest for the last."""
-    share = max(1, min(3, workers // (phases + 1)))
-    return (*[share] * (phases - 1), max(1, workers - share * (phases - 1)))
+"""Seconds without work after which a thread ends."""
 
 
 def families(service: Service, others: Iterable[Service]) -> tuple[str, ...]:
@@ -52,95 +38,6 @@ def _phase_names(service: Service) -> list[str]:
     return [phase.name for phase in service.phases]
 
 
-@dataclass(frozen=True, slots=True)
-class Elastic:
-    """How many may resolve (all phases but the last) and transfer (the last) at once.
-
-    At most `workers` transfer and at most `most` resolve. Within `workers` places the two share freely; beyond them
-    resolvers run only as far as the measured times say that transfers would idle without them.
-    """
-
-    workers: int
-    most: int
-    stock: int
-    """Answers to have ready when there are more resolvers than places left by transfers."""
-
-    @property
-    def transfers(self) -> int:
-        return self.workers
-
-    @property
-    def places(self) -> int:
-        return max(self.workers, self.most)
-
-    def resolvers(self, transferring: int, queued: int, resolve: float, transfer: float) -> int:
-        """Most resolvers now. The seconds of each are 0 until one has been measured: then nothing goes past
-        `workers`, because nobody's provider should meet a burst that may not be needed."""
-        most = min(self.most, self.places - transferring)
-        shared = self.workers - transferring
-        if most <= shared or not (resolve and transfer) or resolve < SHORT:
-            return min(most, shared)
-        feeding = self.workers * resolve / transfer  # so many keep every transfer worker busy
-        # What is under way counts as much as what lies ready: waiting for the queue to drain first would starve it.
-        missing = feeding + self.stock - queued + shared
-        return min(most, max(shared, int(min(ceil(feeding * SPARE) + 1, missing))))
-
-    def per_second(self, resolve: float, transfer: float) -> float:
-        """Items per second that cannot be exceeded."""
-        return min(self.most / resolve, self.transfers / transfer, self.places / (resolve + transfer))
-
-
-class Pace:
-    """How long a phase takes: the mean of what it finished, and no less than the mean age of what it still does."""
-
-    def __init__(self) -> None:
-        self._mean = 0.0
-        self._count = 0
-        self._running = 0
-        self._begins = 0.0
-
-    def begin(self, now: float) -> None:
-        self._running += 1
-        self._begins += now
-
-    def end(self, began: float, now: float | None) -> None:
-        """Without `now` it says nothing about how long the work takes: it failed, or was left behind."""
-        self._running -= 1
-        self._begins = self._begins - began if self._running else 0.0
-        if now is not None:
-            self._count += 1
-            self._mean += max(1 / self._count, WEIGHT) * (max(now - began, 1e-6) - self._mean)
-
-    def seconds(self, now: float) -> float:
-        """0 until one was measured."""
-        if not self._count:
-            return 0.0
-        return max(self._mean, self.age(now))
-
-    def age(self, now: float) -> float:
-        return now - self._begins / self._running if self._running else 0.0
-
-
-class Turn:
-    """One phase of one item, in one place, under one worker's name."""
-
-    __slots__ = ("began", "item", "name", "number", "phase", "started", "suspect", "unwanted", "value")
-
-    def __init__(self, phase: int, number: int, name: str, item: Item, value: Any, began: float) -> None:
-        self.phase = phase
-        self.number = number
-        self.name = name
-        self.item = item
-        self.value = value
-        self.began: float | None = began
-        self.suspect = False
-        """It holds the lock of those that run alone."""
-        self.started = False
-        """Its item is in `running`."""
-        self.unwanted = False
-        """Its job was paused or canceled, or the process stops: what it finds is not handed on."""
-
-
 class PhasedPool(Pool):
     """The workers of a service made of phases."""
 
@@ -149,17 +46,12 @@ class PhasedPool(Pool):
         self._phases = self.service.phases
         self._last = len(self._phases) - 1
         workers = self.service.workers
-        self._split = split(workers, len(self._phases))
-        self.capacities = (0, *(2 * size for size in self._split[1:]))
+        sizes = split(workers, len(self._phases))
+        self.capacities = (0, *(2 * size for size in sizes[1:]))
         """Most answers that wait before each phase."""
-        self.rule = Elastic(workers, most or TIMES_WORKERS * workers, self.capacities[-1] // 2)
-        self.families = tuple(families) or tuple(phase.name for phase in self._phases)
+        rule = Elastic(workers, most or TIMES_WORKERS * workers, self.capacities[-1] // 2)
+        self.places = Places(self._clock, rule, tuple(families) or tuple(_phase_names(self.service)), sizes)
         self._queues: list[deque[tuple[Item, Any]]] = [deque() for _ in self._phases]
-        self._busy = [0 for _ in self._phases]
-        self._paces = [Pace() for _ in self._phases]
-        self._numbers = [list(range(1, self.rule.places + 1)) for _ in self._phases]
-        self._turns: dict[str, Turn] = {}
-        self._shown: dict[str, float] = {}
         self._idle: list[threading.Event] = []
         self._hands = 0
         self._called: threading.Event | None = None
@@ -172,13 +64,12 @@ class PhasedPool(Pool):
         """What may begin now, and what the workers can begin in a moment: with resolves of 80 s, next to nothing."""
         with self._ready:
             self._call_another()  # time alone can have shown that more resolvers are needed
+            free = self.places.resolvers(sum(self.handed()))
             now = self._clock.monotonic()
-            resolve, transfer = self._seconds(now)
-            queued = sum(map(len, self._queues))
-            free = self.rule.resolvers(self._busy[-1], queued, resolve, transfer) - self._resolving()
+            resolve, transfer = self.places.seconds()
             # Before anything is measured, what runs already takes at least as long as it does.
-            resolve = resolve or max(FIRST_GUESS, *(pace.age(now) for pace in self._paces[:-1]))
-            ahead = min(MOST_AHEAD, int(AHEAD * self.rule.per_second(resolve, transfer or FIRST_GUESS)))
+            resolve = resolve or max(FIRST_GUESS, *(pace.age(now) for pace in self.places.paces[:-1]))
+            ahead = min(MOST_AHEAD, int(AHEAD * self.places.rule.per_second(resolve, transfer or FIRST_GUESS)))
             self._low = ahead // 2
             self._asked = False
             if len(self.waiting) > max(self._low, free):
@@ -207,7 +98,7 @@ class PhasedPool(Pool):
                         handed.append(pair[0])
                     else:
                         queue.append(pair)
-            for turn in self._turns.values():
+            for turn in self.places.turns.values():
                 turn.unwanted = turn.unwanted or (turn.phase < self._last and unwanted(turn.item))
             self._ready.notify_all()
             self._call_another()
@@ -222,12 +113,13 @@ class PhasedPool(Pool):
     def phases(self) -> list[dict[str, Any]]:
         with self._ready:
             now = self._clock.monotonic()
-            most = (*[self.rule.most] * self._last, self.rule.transfers)
-            lines = zip(self.families, self._busy, most, self._queues, self.capacities, self._paces, strict=True)
+            places, rule = self.places, self.places.rule
+            most = (*[rule.most] * self._last, rule.transfers)
+            lines = zip(places.families, places.busy, most, self.handed(), self.capacities, places.paces, strict=True)
             return [
-                {"name": name, "busy": busy, "most": limit, "queued": len(queue), "capacity": capacity,
+                {"name": name, "busy": busy, "most": limit, "queued": queued, "capacity": capacity,
                  "seconds": float(f"{pace.seconds(now):.3g}")}
-                for name, busy, limit, queue, capacity, pace in lines
+                for name, busy, limit, queued, capacity, pace in lines
             ]  # fmt: skip
 
     # --- workers ------------------------------------------------------------------------------
@@ -237,20 +129,15 @@ class PhasedPool(Pool):
         self._hungry()
 
     def worker_names(self) -> list[str]:
-        """The pools as they were split, and whoever worked beyond that a moment ago."""
         with self._ready:
-            now = self._clock.monotonic()
-            self._shown = {name: at for name, at in self._shown.items() if now - at < LINGER}
-            pools = zip(self.families, self._split, strict=True)
-            names = [f"{family}-{number}" for family, size in pools for number in range(1, size + 1)]
-            return list(dict.fromkeys([*names, *self._turns, *self._shown]))
+            return self.places.names()
 
     def replace(self, worker: str, item: Item) -> bool:
         with self._ready:
-            turn = self._turns.get(worker)
+            turn = self.places.turns.get(worker)
             if turn is None or turn.item is not item or self.running.get(worker) is not item:
                 return False
-            self._measure(turn, None)
+            self.places.measure(turn, counts=False)
             self._vacate(turn)
             self._hands -= 1
             self._ready.notify_all()
@@ -348,7 +235,7 @@ class PhasedPool(Pool):
         released, following = False, None
         with self._ready:
             counts = outcome is None or (turn.phase == self._last and type(outcome) is Done)
-            self._measure(turn, self._clock.monotonic() if counts else None)
+            self.places.measure(turn, counts=counts)
             if outcome is None:
                 self._wait_for_room(turn)
                 if self._is_unwanted(turn):
@@ -382,7 +269,7 @@ class PhasedPool(Pool):
 
     def _is_here(self, turn: Turn) -> bool:
         """Whether it was neither replaced nor, at a stop, spoken for by the engine."""
-        if self._turns.get(turn.name) is not turn:
+        if self.places.turns.get(turn.name) is not turn:
             return False
         return not turn.started or self.running.get(turn.name) is turn.item
 
@@ -401,7 +288,7 @@ class PhasedPool(Pool):
         self._blocked += 1
         self._heirs += turn.suspect
         while (
-            self._busy[self._last] >= self.rule.transfers
+            self.places.busy[self._last] >= self.places.rule.transfers
             and (turn.suspect or len(queue) >= most)
             and not self._is_unwanted(turn)
             and self._is_here(turn)
@@ -412,31 +299,15 @@ class PhasedPool(Pool):
 
     # --- places; the lock is held --------------------------------------------------------------
 
-    def _resolving(self) -> int:
-        return sum(self._busy) - self._busy[self._last]
-
-    def _seconds(self, now: float) -> tuple[float, float]:
-        """Of resolving and of transferring; 0 where it is not measured yet."""
-        earlier = [pace.seconds(now) for pace in self._paces[:-1]]
-        return sum(earlier) if all(earlier) else 0.0, self._paces[-1].seconds(now)
-
     def _may_resolve(self) -> bool:
-        seconds = self._seconds(self._clock.monotonic())
-        return self._resolving() < self.rule.resolvers(self._busy[-1], sum(map(len, self._queues)), *seconds)
-
-    def _may_go_on(self, phase: int) -> bool:
-        if sum(self._busy) >= self.rule.places:
-            return False
-        if phase == self._last:
-            return self._busy[phase] < self.rule.transfers - self._heirs
-        return self._resolving() < self.rule.most
+        return self.places.resolvers(sum(self.handed())) > 0
 
     def _first_to_start(self) -> int | None:
         """Downstream first: what is resolved is worth more than what is not."""
-        if sum(self._busy) >= self.crowd.limit:
+        if sum(self.places.busy) >= self.crowd.limit:
             return None
         for phase in range(self._last, 0, -1):
-            if self._queues[phase] and self._may_go_on(phase):
+            if self._queues[phase] and self.places.may_go_on(phase, self._heirs):
                 return phase
         return 0 if self.waiting and self._may_resolve() else None
 
@@ -454,36 +325,22 @@ class PhasedPool(Pool):
         return turn
 
     def _begin_turn(self, phase: int, item: Item, value: Any) -> Turn:
-        number = heapq.heappop(self._numbers[phase])
-        now = self._clock.monotonic()
-        turn = Turn(phase, number, f"{self.families[phase]}-{number}", item, value, now)
-        self._busy[phase] += 1
-        self._paces[phase].begin(now)
-        self._turns[turn.name] = turn
+        turn = self.places.take(phase, item, value)
         if phase or item.claimed.interruptions < SUSPECT:
             turn.started = True
             self.running[turn.name] = item
         return turn
 
-    def _measure(self, turn: Turn, now: float | None) -> None:
-        if turn.began is not None:
-            self._paces[turn.phase].end(turn.began, now)
-            turn.began = None
-
     def _vacate(self, turn: Turn) -> None:
-        self._busy[turn.phase] -= 1
-        heapq.heappush(self._numbers[turn.phase], turn.number)
-        del self._turns[turn.name]
+        self.places.vacate(turn)
         self.running.pop(turn.name, None)
-        if turn.number > self._split[turn.phase]:
-            self._shown[turn.name] = self._clock.monotonic()
         if self._blocked:
             self._ready.notify_all()
 
     def _call_another(self) -> None:
         """Wake or hire a thread if one more turn may start. One at a time, each calls the next: many at once would
         only quarrel over short turns."""
-        if self._called is not None or self._stopping or (not self._idle and self._hands >= self.rule.places):
+        if self._called is not None or self._stopping or (not self._idle and self._hands >= self.places.rule.places):
             return
         if self._first_to_start() is None:
             return
@@ -507,27 +364,8 @@ class PhasedPool(Pool):
         return hungry
 
 
-class SerialPool(Pool):
-    """One worker for a service of phases: they follow one another in its hands (spec 002's single-worker path)."""
-
-    def _call(self, item: Item) -> Any:
-        value: Any = None
-        for number, phase in enumerate(self.service.phases):
-            if number and item.cancelled:
-                return Release(f"stopped before {phase.name}")
-            item.enter(phase.name, transfers=phase.transfers)
-            value = call_phase(self._loop, phase, item, *((value,) if number else ()))
-            if isinstance(value, Outcome):
-                return value
-        return value
-
-
 def pool_of_phases(service: Service, others: Iterable[Service], most: int | None) -> Callable[..., Pool]:
     """What to make the service's pool with."""
     if service.workers == 1:
         return SerialPool
     return partial(PhasedPool, most=most, families=families(service, others))
-
-
-def call_phase(loop: AsyncLoop, phase: Phase, item: Item, *value: Any) -> Any:
-    return loop.run(phase.run, [item], item, *value) if phase.is_async else phase.run(item, *value)
