@@ -383,7 +383,7 @@ def test_no_lease_ends_while_it_may_be_beginning(store: Store, monkeypatch: pyte
 
     def watched(name: str, work: Any) -> Any:
         if name == "settle":
-            alone.append(settler._beginning.locked())
+            alone.append(settler.beginning.lock.locked())
         return write(name, work)
 
     monkeypatch.setattr(store, "write", watched)

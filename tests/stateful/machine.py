@@ -245,7 +245,7 @@ class EngineMachine(RuleBasedStateMachine):
             return
         live = self.is_live(item)
         self.start(item)
-        assert process.settler.begin([item]) == live
+        assert process.settler.beginning.begin([item]) == live
         if not live:
             self.check_nothing_changed()
 
@@ -282,7 +282,7 @@ class EngineMachine(RuleBasedStateMachine):
         for number, (item, kind) in enumerate(zip(some, kinds, strict=False)):
             if number % 2:
                 self.start(item)
-                assert process.settler.begin([item])
+                assert process.settler.beginning.begin([item])
             self.hand_in(process, item, kind)
         self.flush(process, some, follow_up=True)
 

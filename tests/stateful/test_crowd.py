@@ -103,7 +103,7 @@ class Worker:
             item.started_at, item.worker = self.store.clock.now(), "worker"
         begun = [item for item in work if rng.random() < 0.5]
         if begun:
-            self.settler._begin(begun)
+            self.settler.beginning.note(begun)
         if rng.random() < 0.05:
             rescue(self.store, process_id)  # declared dead: what it says from now on must count for nothing
             for item in work:

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.engine.item import Item
+from dalsegno.engine.progress import fenced
 from dalsegno.engine.rescuer import rescue
-from dalsegno.engine.settler import _fenced
 from dalsegno.store.schema import leases
 from tests.helpers import (
     assert_sound,
@@ -90,7 +90,7 @@ def test_progress_under_an_old_lease_is_refused(store: Store, me: int) -> None:
     begin(store, [live])
     for row, wanted in ((stale, 0), (live, 1)):
         ghost = Item(row, None)  # type: ignore[arg-type]
-        write = _fenced(ghost).values(progress=0.5)
+        write = fenced(ghost).values(progress=0.5)
         assert store.write("progress", lambda tx, write=write: tx.conn.execute(write).rowcount) == wanted
     assert item_of(store, job, KEY)["progress"] == 0.5
 

@@ -31,7 +31,8 @@ def test_one_worker_writes_for_all_who_wait_in_line(store: Store, monkeypatch: p
     taken = [Item(row, infos[row.stage_id]) for row in rows]
     for item in taken:
         item.started_at, item.worker = store.clock.now(), "work-1"
-    begun = _begin_all(settler.begin, settler._beginning, settler._line, taken)
+    line = settler.beginning
+    begun = _begin_all(line.begin, line.lock, line._line, taken)
     assert begun == [True] * WORKERS
     assert len(commits) == 1, "as many commits as workers"
     assert statuses_of(store, job) == {"running": WORKERS}

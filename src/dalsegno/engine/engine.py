@@ -111,6 +111,7 @@ class Engine:
         self._settler.crowd = self._crowd
         self._roster.minutes = self._settler.minutes
         self._heart.loops, self._heart.secrets = self._loops, self.options.secrets
+        begin = self._settler.beginning.begin
         for service in self.services:
             workers = self.options.concurrency.get(service.name, service.workers)
             pool_service = replace(service, workers=workers)
@@ -118,7 +119,7 @@ class Engine:
             if service.phases:
                 kind = pool_of_phases(pool_service, self.services, self.options.phase_workers_max.get(service.name))
             self.pools[service.name] = kind(
-                pool_service, store.clock, self._settler.put, self._settler.begin, self._claimer.wake, self._loop, alone
+                pool_service, store.clock, self._settler.put, begin, self._claimer.wake, self._loop, alone
             )
             self.pools[service.name].flow = self._flow
             self.pools[service.name].crowd = self._crowd

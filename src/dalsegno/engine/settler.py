@@ -1,36 +1,31 @@
 """The settler: every outcome becomes one write, in batches, fenced by the lease.
 
-It also writes down what has begun (within 100 ms, or together with the finish), what progresses (at most once a
-second), and ends attempts that take too long.
+It also sees to it that what has begun is written down (within 100 ms, or together with the finish) and what progresses
+(at most once a second), and ends attempts that take too long.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
+from dalsegno.engine.beginning import Beginning
 from dalsegno.engine.crowd import Crowd
 from dalsegno.engine.executor import AsyncLoop, Pool
-from dalsegno.engine.follower import follow
-from dalsegno.engine.grouping import note_errors, tidy
+from dalsegno.engine.grouping import tidy
 from dalsegno.engine.item import Item
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.meters import METERS
 from dalsegno.engine.minutes import Minutes
 from dalsegno.engine.planner import advance
+from dalsegno.engine.progress import note_phase, note_progress
+from dalsegno.engine.settlement import Ended, groups_of, write_settlement
 from dalsegno.engine.verdict import UNSTORABLE, Rules, decide
 from dalsegno.errors import CommandRefused, DalSegnoError
 from dalsegno.model.outcome import Done, Fail, Outcome, PauseJob, Retry, Skip
-from dalsegno.model.states import ITEM_SATISFIED, JOB_ACTIVE, STAGE_FINISHED, ItemStatus
-from dalsegno.store.hot import Event, Settled, Settlement
-from dalsegno.store.schema import artifacts, items, jobs, stages, waits
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -50,8 +45,6 @@ BUSY_REST = 0.05
 ADVANCE_BATCH = 50
 MOST_JOBS = 200
 """Jobs whose progress is brought up to date in one go."""
-
-Ended = tuple[Item, Outcome]
 
 
 class Settler(Looper):
@@ -87,9 +80,7 @@ class Settler(Looper):
         self.minutes = Minutes()
         self._resting = False
         """After a settle, a few outcomes wait for company: a commit costs the same for one as for twenty."""
-        self._beginning = threading.Lock()
-        self._line: deque[Item] = deque()
-        """Items whose workers wait until it is written that they have begun."""
+        self.beginning = Beginning(store)
 
     # --- what others ask ----------------------------------------------------------------------
 
@@ -126,38 +117,13 @@ class Settler(Looper):
             item.lost = item.cancelled = True
         self._in_hand.clear()
 
-    def begin(self, call: Sequence[Item], soon: Callable[[], list[Item]] = list) -> bool:
-        """Write down that these have begun, before their handler runs. False: all of them had lost their lease.
-
-        After a crash there are thousands, each with a commit to wait for: one worker writes for all who wait in line,
-        and for what will run `soon`.
-        """
-        self._line.extend(call)
-        with self._beginning:
-            if not all(item.begun for item in call):
-                others = [self._line.popleft() for _ in range(len(self._line))]
-                self._write_begun(dict.fromkeys([*call, *others, *soon()]))
-        return not all(item.lost for item in call)
-
     def phase(self, item: Item) -> None:
         """Write a phase change at once, from the worker's thread. A database that is away is not the item's fault."""
         with suppress(DalSegnoError):
-            self._write_phase(item)
-
-    def _write_phase(self, item: Item) -> None:
-        if not item.begun:
-            self._begin([item])
-        if item.lost:
-            return
-
-        def work(tx: Tx) -> None:
-            moved = tx.conn.execute(_fenced(item).values(phase=item.current_phase)).rowcount
-            if moved:
-                event = Event("item_phase", item.worker, item.job_id, item.stage.id, item.id,
-                              data={"phase": item.current_phase})  # fmt: skip
-                tx.hot.insert_events(tx, [event])
-
-        self._store.write("phase", work)
+            if not item.begun:
+                self.beginning.note([item])
+            if not item.lost:
+                self._store.write("phase", lambda tx: note_phase(tx, item))
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -193,7 +159,7 @@ class Settler(Looper):
     def _settle_some(self) -> None:
         batch = [self._ended.popleft() for _ in range(min(BATCH, len(self._ended)))]
         try:
-            for group in _groups(batch):
+            for group in groups_of(batch):
                 self._settle(group)
         except BaseException:
             # What is settled is refused the second time; what is not must not be lost.
@@ -209,8 +175,8 @@ class Settler(Looper):
         try:
             # PostgreSQL would end a lease as not begun that is just beginning, and count it wrong; or each would wait
             # for the other, since they lock item and lease in opposite orders.
-            with self._beginning if any(map(_may_be_beginning, group)) else nullcontext():
-                done = self._store.write("settle", lambda tx: _write(tx, group, rows))
+            with self.beginning.lock if any(map(_may_be_beginning, group)) else nullcontext():
+                done = self._store.write("settle", lambda tx: write_settlement(tx, group, rows))
         except DalSegnoError:
             raise
         except Exception as error:
@@ -277,22 +243,7 @@ class Settler(Looper):
                 if item.stage.timeout is not None and age >= item.stage.timeout:
                     self._time_out(pool, worker, item)
         if late:
-            self._begin(late)
-
-    def _begin(self, some: list[Item]) -> None:
-        with self._beginning:  # a worker that enters a phase and the loop may want to begin the same item
-            self._write_begun(some)
-
-    def _write_begun(self, some: Iterable[Item]) -> None:
-        """Of those that still wait, nobody knows yet which worker will take them."""
-        now = self._store.clock.now()
-        fresh = [item for item in some if not item.begun]
-        rows = [(item.id, item.claimed.lease, item.started_at or now, item.worker or None) for item in fresh]
-        accepted = self._store.write("begin", lambda tx: tx.hot.begin(tx, rows)) if rows else set()
-        for item in fresh:
-            item.begun = True
-            if item.id not in accepted and not item.settled:
-                item.lost = item.cancelled = True
+            self.beginning.note(late)
 
     def _time_out(self, pool: Pool, worker: str, item: Item) -> None:
         if not pool.replace(worker, item):
@@ -311,7 +262,7 @@ class Settler(Looper):
                     item.progressed = item.entered = False
         jobs_moved = sorted(self._moved_jobs)[:MOST_JOBS]
         if moved or jobs_moved:
-            self._store.write("progress", lambda tx: _store_progress(tx, moved, jobs_moved))
+            self._store.write("progress", lambda tx: note_progress(tx, moved, jobs_moved))
             self._moved_jobs.difference_update(jobs_moved)
         in_work = (item for pool in self._pools.values() for _, item in pool.in_work())
         self.minutes.moving(in_work, self._store.clock.now())
@@ -328,111 +279,9 @@ def _may_be_beginning(pair: Ended) -> bool:
     return not item.begun and (item.started_at is None or item.cancelled)
 
 
-def _groups(batch: list[Ended]) -> Iterable[list[Ended]]:
-    """Items that others follow go job by job: their transaction also locks the followers' stages."""
-    plain: list[Ended] = []
-    by_job: dict[int, list[Ended]] = {}
-    for pair in batch:
-        (by_job.setdefault(pair[0].job_id, []) if pair[0].stage.followed_by else plain).append(pair)
-    if plain:
-        yield plain
-    yield from by_job.values()
-
-
-def _write(tx: Tx, group: Sequence[Ended], rows: Sequence[Settled]) -> Settlement:
-    done = tx.hot.settle(tx, rows)
-    satisfied = []
-    failures: dict[int, Settled] = {}
-    errors: list[tuple[str, Settled]] = []
-    waiting: list[dict[str, Any]] = []
-    recorded: dict[Callable[[sa.Connection, list[Any]], None], list[Any]] = {}
-    for (item, _), row in zip(group, rows, strict=True):
-        if row.plain and not (item.artifacts or item.writes or item.records or item.notes or item.stage.followed_by):
-            continue
-        if row.id not in done.accepted:
-            continue
-        for note in item.notes:
-            note(tx.conn)
-        if row.error_code is not None:
-            errors.append((item.stage.service, row))
-        if row.status in ITEM_SATISFIED:
-            if item.artifacts:
-                tx.conn.execute(sa.insert(artifacts), [_artifact(item, a, tx.now) for a in item.artifacts])
-            for write in item.writes:
-                write(tx.conn)
-            for write_all, own in item.records:
-                recorded.setdefault(write_all, []).append(own)
-            if item.stage.followed_by:
-                satisfied.append((item, row.result))
-        elif row.status == ItemStatus.FAILED:
-            failures[row.stage_id] = row
-        elif row.waits_for is not None:
-            waiting.append(_wait(item, row.waits_for, tx.now))
-        elif row.status == ItemStatus.PENDING:
-            tx.announce("due" if row.due_at is not None else f"work:{item.stage.service}")
-    for write_all, own_rows in recorded.items():
-        write_all(tx.conn, own_rows)
-    if waiting:
-        tx.conn.execute(sa.delete(waits).where(waits.c.item_id.in_([row["item_id"] for row in waiting])))
-        tx.conn.execute(sa.insert(waits), waiting)
-        tx.announce("flow")
-    if satisfied:
-        done.quiet_jobs.update(follow(tx, satisfied))
-    for stage_id, row in sorted(failures.items()):
-        tx.conn.execute(sa.update(stages).where(stages.c.id == stage_id).values(last_error=row.error_message))
-    if errors:
-        note_errors(tx, errors)
-    return done
-
-
 def _say_farewell(item: Item) -> None:
     for call in item.farewells:
         try:
             call()
         except Exception:
             logger.exception("%r is done, but could not tidy up", item)
-
-
-def _artifact(item: Item, artifact: Any, now: datetime) -> dict[str, Any]:
-    return {
-        **artifact._asdict(),
-        "job_id": item.job_id,
-        "stage_id": item.stage.id,
-        "item_id": item.id,
-        "created_at": now,
-    }
-
-
-def _wait(item: Item, name: str, now: datetime) -> dict[str, Any]:
-    claimed = item.claimed
-    return {"item_id": claimed.id, "name": name, "stage_id": claimed.stage_id, "job_id": claimed.job_id,
-            "seq": claimed.seq, "since": now}  # fmt: skip
-
-
-def _fenced(item: Item) -> sa.Update:
-    return sa.update(items).where(
-        items.c.id == item.id, items.c.lease == item.claimed.lease, items.c.status == ItemStatus.RUNNING
-    )
-
-
-# A job is as far along as its stages are on average: totals of stages that are not planned yet are unknown.
-_done = stages.c.succeeded + stages.c.failed + stages.c.skipped + stages.c.canceled
-_share = sa.case(
-    (stages.c.status.in_(sorted(STAGE_FINISHED)), 1.0),
-    (stages.c.total > 0, _done * 1.0 / stages.c.total),
-    else_=0.0,
-)
-_JOB_PROGRESS = (
-    sa.update(jobs)
-    .where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), jobs.c.status.in_(sorted(JOB_ACTIVE)))
-    .values(progress=sa.select(sa.func.avg(_share)).where(stages.c.job_id == jobs.c.id).scalar_subquery())
-)
-
-
-def _store_progress(tx: Tx, moved: list[tuple[Item, bool]], job_ids: list[int]) -> None:
-    """Each with whether the service said it got on: entering a phase alone does not clear its interruptions."""
-    for item, progressed in sorted(moved, key=lambda pair: pair[0].id):
-        told = {"phase": item.current_phase, "progress": item.fraction, "progress_text": item.text}
-        tx.conn.execute(_fenced(item).values(told | {"interruptions": 0} if progressed else told))
-    if job_ids:
-        tx.conn.execute(_JOB_PROGRESS, {"ids": job_ids})
