@@ -93,7 +93,7 @@ class Engine:
         self._settler = Settler(store, self.pools, self._loop, rules, _pause_by_service, self._roster.report)
         self._flow = Flow(store, self.options.node, self._process_id, self.options.secrets)
         self._usher = Usher(store, self._flow)
-        self._flow.on_unsaid = self._usher.wake
+        self._flow.unsaid.tell = self._usher.wake
         self._claimer = Claimer(store, self.pools, self._settler, self._flow, self._process_id)
         self._scheduler = Scheduler(store)
         self._commander = Commander(store, self.options.find, self._settler.in_hand)
@@ -197,7 +197,7 @@ class Engine:
         try:
             self._settler.flush()
             self._roster.report()
-            self._flow.catch_up()
+            self._flow.unsaid.catch_up()
             self._heart.stop(timeout=5)
             self._heart.unregister()
         except DalSegnoError as error:

@@ -42,7 +42,7 @@ class Usher(Looper):
         self._flow = flow
 
     def tick(self) -> float | None:
-        self._flow.catch_up()
+        self._flow.unsaid.catch_up()
         soonest = self._store.write("breakers.watch", breakers.watch)
         names = self._store.read(lines)
         calls = [partial(call_back, name=name, room_of=self._flow.room) for name in names]
