@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dalsegno.errors import SettingInvalid
-from dalsegno.settings import KEYS, Settings, load_settings, masked_url
+from dalsegno.settings import KEYS, Settings, load_settings
+from dalsegno.settings.masks import masked_url
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from dalsegno.config.envfile import parsed
 from dalsegno.config.masks import fingerprint, keeping, restored, secrets_in, shown, stored
-from dalsegno.settings import MASK
+from dalsegno.settings.masks import MASK
 from tests.config.conftest import CONTENT, SECRETS
 
 HOSTILE = """\

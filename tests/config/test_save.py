@@ -23,7 +23,8 @@ from dalsegno.config.revisions import get_revision, list_revisions, revision_in_
 from dalsegno.config.save import adopt, apply, begin, save
 from dalsegno.config.view import config_view, form_content, preview
 from dalsegno.errors import ConfigChanged, ConfigInvalid, ConfigNotWritable, ConfigNowhere, NotFound, PayloadTooLarge
-from dalsegno.settings import MASK, Settings
+from dalsegno.settings import Settings
+from dalsegno.settings.masks import MASK
 from dalsegno.store.schema import config_revisions, events
 from tests.config.conftest import CONTENT, SECRETS
 from tests.helpers import command, events_of, every

@@ -12,7 +12,9 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 from dalsegno.catalog.templates import LANE, check
 from dalsegno.errors import InputInvalid
 from dalsegno.model.suggest import did_you_mean
-from dalsegno.settings import FROZEN, Settings, frozen_form
+from dalsegno.settings import Settings
+from dalsegno.settings.keys import FROZEN
+from dalsegno.settings.settings import frozen_form
 from dalsegno.store.schema import jobs
 from dalsegno.store.store import Store
 

@@ -76,7 +76,7 @@ def _mention(desk: Desk) -> None:
     """All that is wrong with the file, where it is more than the one thing that the command ends with."""
     from dalsegno.config.check import check as faults
     from dalsegno.config.files import read
-    from dalsegno.settings import DEFAULT_FILE
+    from dalsegno.settings.load import DEFAULT_FILE
 
     file = desk.env_file or DEFAULT_FILE
     found = faults(read(file).document)

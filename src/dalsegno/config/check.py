@@ -15,7 +15,8 @@ from dalsegno.config.meant import meaningless
 from dalsegno.config.model import Fault
 from dalsegno.errors import PayloadTooLarge
 from dalsegno.model.suggest import closest, did_you_mean
-from dalsegno.settings import CONCURRENCY, FREE, KEYS, SOURCE, Settings
+from dalsegno.settings import KEYS, Settings
+from dalsegno.settings.keys import CONCURRENCY, FREE, SOURCE
 
 MOST_BYTES = 256_000
 

@@ -15,7 +15,7 @@ from dalsegno.config.masks import fingerprint, stored
 from dalsegno.config.model import Comparison, Diff, KeyChange, Revision
 from dalsegno.config.revisions import current_revision, get_revision
 from dalsegno.config.seals import broken, differ, hidden_in, seals
-from dalsegno.settings import MASK
+from dalsegno.settings.masks import MASK
 from dalsegno.store.store import Store, Tx
 
 

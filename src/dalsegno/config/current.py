@@ -13,7 +13,8 @@ from dalsegno.config.envfile import parsed
 from dalsegno.config.masks import fingerprint, stored
 from dalsegno.config.meant import meaningless
 from dalsegno.errors import SettingInvalid
-from dalsegno.settings import DEFAULT_FILE, Loaded, Settings, load_settings
+from dalsegno.settings import Loaded, Settings, load_settings
+from dalsegno.settings.load import DEFAULT_FILE
 
 EASE = 0.5
 """Seconds that `steady` believes what it saw."""

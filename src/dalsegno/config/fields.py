@@ -14,7 +14,9 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from dalsegno.config.model import Kind
-from dalsegno.settings import CONCURRENCY, FREE, FROZEN, KEPT, KEYS, RETENTION, SOURCE, Bytes, Settings
+from dalsegno.settings import KEYS, Settings
+from dalsegno.settings.keys import CONCURRENCY, FREE, FROZEN, KEPT, RETENTION, SOURCE
+from dalsegno.settings.values import Bytes
 
 GROUPS = {
     "library": ("LIBRARY_ROOT", "MIN_FREE_SPACE", "NAME_TEMPLATE"),

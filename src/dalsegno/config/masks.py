@@ -16,7 +16,7 @@ from dalsegno.config.envfile import Document, Part, parsed
 from dalsegno.config.fields import is_secret, key_of
 from dalsegno.config.model import Fault
 from dalsegno.engine.logbridge import masked
-from dalsegno.settings import MASK, SECRET_QUERY, masked_url
+from dalsegno.settings.masks import MASK, SECRET_QUERY, masked_url
 
 PROGRAMS = ("EXTERNAL_SOURCES", "EXTERNAL_DECODERS")
 ASSIGNED = re.compile(r"(\s*#*\s*(?:export\s+)?'?([A-Za-z_]\w*)'?[^\S\r\n]*=[^\S\r\n]*)([^\r\n]*)")

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from dalsegno.settings import Origin
+from dalsegno.settings.load import Origin
 
 Kind = Literal["text", "number", "size", "choice", "yes_no", "list", "pairs", "path", "url", "secret"]
 """How a form asks for a value."""

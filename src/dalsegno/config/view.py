@@ -15,7 +15,8 @@ from dalsegno.config.masks import mask_value, restored, shown, stored
 from dalsegno.config.model import ConfigView, Fault, Field, Preview, Revision, State
 from dalsegno.config.revisions import current_revision
 from dalsegno.engine.logbridge import masked
-from dalsegno.settings import FREE, Loaded
+from dalsegno.settings import Loaded
+from dalsegno.settings.keys import FREE
 from dalsegno.store.store import Store
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from dalsegno.doctor.examination import away
 from dalsegno.errors import DalSegnoError, DatabaseUnavailable, SchemaMissing, SchemaNewer
 from dalsegno.insight.health.finding import Finding, found
-from dalsegno.settings import Settings, masked_url
+from dalsegno.settings import Settings
+from dalsegno.settings.masks import masked_url
 from dalsegno.store.open import open_store, parse_url
 from dalsegno.store.store import Store
 

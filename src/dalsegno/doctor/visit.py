@@ -14,7 +14,8 @@ from dalsegno.doctor.subjects import subjects, without_database
 from dalsegno.engine.logbridge import masked
 from dalsegno.errors import SettingInvalid
 from dalsegno.insight.health.finding import Finding, in_order
-from dalsegno.settings import DEFAULT_FILE, load_settings
+from dalsegno.settings import load_settings
+from dalsegno.settings.load import DEFAULT_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote, unquote_plus, urlsplit, urlunsplit
 
-from dalsegno.settings import masked_url
+from dalsegno.settings.masks import masked_url
 from dalsegno.sources.model import Unusable
 
 PORTS = {"http": 80, "https": 443}

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from dalsegno.errors import HostRefused, OriginRefused
-from dalsegno.settings import HOST
+from dalsegno.settings.values import HOST
 
 PORTS = {"http": "80", "https": "443"}
 OURS = (None, "same-origin", "none")

@@ -10,7 +10,7 @@ import threading
 import unicodedata
 
 from dalsegno.errors import SettingInvalid
-from dalsegno.settings import HASHED
+from dalsegno.settings.values import HASHED
 
 N, R, P = 2**14, 8, 5
 """16 MB and some tenths of a second for every guess."""

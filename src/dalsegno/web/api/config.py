@@ -24,7 +24,7 @@ from dalsegno.errors import (
     NotFound,
     PayloadTooLarge,
 )
-from dalsegno.settings import Origin
+from dalsegno.settings.load import Origin
 from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import Body as Asked
 from dalsegno.web.api.models import Text

@@ -1,122 +1,20 @@
-"""The operator's settings: `dalsegno.env`, overridden by the environment. Every value knows its origin."""
+"""One field per key, and what is asked of all of them together."""
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dotenv.parser import parse_stream
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    NonNegativeFloat,
-    PositiveInt,
-    SecretStr,
-    ValidationError,
-    field_validator,
-)
+from pydantic import Field, NonNegativeFloat, PositiveInt, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from dalsegno.errors import SettingInvalid
 from dalsegno.model.retention import LANES, Policy, Rule
-from dalsegno.model.suggest import did_you_mean
-
-DEFAULT_FILE = Path("dalsegno.env")
-CONCURRENCY = "MAX_CONCURRENCY_"
-SOURCE = "SOURCE_"
-RETENTION = "RETENTION_LANE_"
-FREE = {CONCURRENCY: "max_concurrency", SOURCE: "source_options", RETENTION: "retention_lanes"}
-"""Keys that an operator makes up behind a known beginning, and the field they are gathered in."""
-KNOWN_OPTIONS = ("_timeout", "_hosts", "_root")
-"""How keys behind SOURCE_ end that are no secrets; of the others nobody here knows."""
-MASK = "***"
-SECRET_QUERY = re.compile(
-    r"([?&](?:password|passwd|pwd|token|access_token|auth|key|apikey|api_key|secret|sig|signature)=)([^&#]+)",
-    re.IGNORECASE,
-)
-HASHED = re.compile(r"scrypt:(\d{1,8}):(\d{1,3}):(\d{1,3}):([\w-]{16,}):([\w-]{32,})", re.ASCII)
-HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?", re.IGNORECASE | re.ASCII)
-"""A name or an address, and perhaps its port."""
-FROZEN = (
-    "min_free_space", "name_template", "sources", "download_sources", "stall_timeout_sec", "subsonic_url",
-    "subsonic_user", "feed_urls", "playlist_files", "folder_roots", "ytdlp_urls", "external_sources", "demo_url",
-    "object_store", "s3_endpoint", "s3_region",
-)  # fmt: skip
-"""Besides the library's root, what a job keeps for life."""
-KEPT = {
-    "_jobs_days": "jobs", "_failed_days": "failed", "_failed_last": "failed_last", "_events_days": "events",
-    "_logs_days": "logs",
-}  # fmt: skip
-"""How keys behind RETENTION_LANE_ end, and what they say about the lane."""
-OWN = frozenset({"console_password", "requests_api_key"})
-"""Secrets that others show to us, and no source's business."""
-Origin = Literal["default", "file", "environment", "option"]
-
-
-def _names(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _labels(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    pairs = [part.partition("=") for part in _names(value)]
-    bad = [name for name, equals, _ in pairs if not equals or not name.strip()]
-    if bad:
-        raise ValueError(f'"{bad[0]}" is not name=value; write for example gpu=true,zone=eu')
-    return {name.strip(): text.strip() for name, _, text in pairs}
-
-
-def _commands(value: Any) -> Any:
-    """`musicdl=python bridge.py; other=…` as name and command."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.partition("=") for part in value.split(";") if part.strip()]
-    bad = [name for name, equals, command in pairs if not equals or not name.strip() or not command.strip()]
-    if bad:
-        raise ValueError(f'"{bad[0].strip()}" is not name=command; write for example musicdl=python3 bridge.py')
-    return {name.strip(): command.strip() for name, _, command in pairs}
-
-
-def _bytes(value: Any) -> Any:
-    """`500MB`, `1.5 GiB` or a plain number, as bytes."""
-    if not isinstance(value, str):
-        return value
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", value.lower())
-    if found is None:
-        raise ValueError(f'"{value:.60}" is not a size; write for example 500MB or 2GiB')
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
-
-
-def _home(text: str) -> str:
-    """A place of this machine, with `~` read as a shell would."""
-    if not text.startswith("~"):
-        return text
-    try:
-        return str(Path(text).expanduser())
-    except RuntimeError:
-        raise ValueError("there is no such home folder") from None
-
-
-def _of_a_lane(key: str) -> str:
-    if not any(key.endswith(end) and key != end for end in KEPT):
-        ends = ", ".join(end[1:].upper() for end in KEPT)
-        raise ValueError(f"it ends with none of {ends}")
-    return key
-
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
-Place = Annotated[str, AfterValidator(_home)]
-"""A path, or an address of the kind `file:///…`."""
-Places = Annotated[tuple[Place, ...], NoDecode, BeforeValidator(_names)]
-Folder = Annotated[Path, AfterValidator(lambda path: Path(_home(str(path))))]
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+from dalsegno.settings.keys import FREE, FROZEN, KEPT, KNOWN_OPTIONS, OWN, SOURCE
+from dalsegno.settings.masks import MASK, SECRET_QUERY, kept_form, password_in, unmasked
+from dalsegno.settings.values import HASHED, HOST, Bytes, Commands, Folder, Labels, LaneRules, Names, Place, Places
 
 
 class Settings(BaseSettings):
@@ -173,7 +71,7 @@ class Settings(BaseSettings):
     """Folders whose audio files are a source."""
     ytdlp_urls: Names = ()
     """Playlist pages for yt-dlp (needs the extra `ytdlp`)."""
-    external_sources: Annotated[dict[str, str], NoDecode, BeforeValidator(_commands)] = Field(default_factory=dict)
+    external_sources: Commands = Field(default_factory=dict)
     """Programs that speak JSON lines: `musicdl=python3 bridge.py; other=…`."""
     source_options: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     """From SOURCE_<NAME>_<KEY>: what plug-ins want to know, by the names as written there."""
@@ -218,7 +116,7 @@ class Settings(BaseSettings):
     """Unfinished requests that one `X-Created-By` may have; 0 is no limit."""
     requests_decoders: Names = ()
     """Decoders, in the order in which they are tried; every one that is configured unless said."""
-    external_decoders: Annotated[dict[str, str], NoDecode, BeforeValidator(_commands)] = Field(default_factory=dict)
+    external_decoders: Commands = Field(default_factory=dict)
     """Decoders that are programs and speak JSON lines: `player=python3 decode.py; other=…`."""
     requests_worker_poll_ms: PositiveInt = 2000
     """Accepted, and not needed: workers are told of a new request instead of looking for one."""
@@ -255,14 +153,12 @@ class Settings(BaseSettings):
     retention_archive: Place = ""
     """Where months of events and logs are put before PostgreSQL drops them: `file:///…`, `s3://bucket/prefix`, or
     `off`. Unless said, OBJECT_STORE, and without one a folder beside the library."""
-    retention_lanes: Annotated[dict[Annotated[str, AfterValidator(_of_a_lane)], NonNegativeFloat], NoDecode] = Field(
-        default_factory=dict
-    )
+    retention_lanes: LaneRules = Field(default_factory=dict)
     """From RETENTION_LANE_<LANE>_JOBS_DAYS, _FAILED_DAYS, _FAILED_LAST, _EVENTS_DAYS and _LOGS_DAYS: the same for one
     lane; the lane `enrich` has FAILED_LAST 1000 unless said."""
     node_name: Annotated[str, Field(min_length=1, max_length=200)] = Field(default_factory=socket.gethostname)
     """What this machine is called in listings; the host name unless said otherwise."""
-    node_labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)] = Field(default_factory=dict)
+    node_labels: Labels = Field(default_factory=dict)
     """What this machine offers, for example `gpu=true,zone=eu`."""
     max_concurrency: Annotated[dict[str, PositiveInt], NoDecode] = Field(default_factory=dict)
     """From MAX_CONCURRENCY_<SERVICE>; the names as written there, in small letters."""
@@ -334,7 +230,7 @@ class Settings(BaseSettings):
 
     def snapshot(self) -> dict[str, Any]:
         """What a job keeps of these settings for life. Secrets are masked, and paths do not move with `cd`."""
-        kept = {name.upper(): _masked(getattr(self, name)) for name in FROZEN if getattr(self, name)}
+        kept = {name.upper(): kept_form(getattr(self, name)) for name in FROZEN if getattr(self, name)}
         kept["LIBRARY_ROOT"] = str(self.library_root.absolute())
         for key in ("FOLDER_ROOTS", "PLAYLIST_FILES"):
             if key in kept:
@@ -347,7 +243,7 @@ class Settings(BaseSettings):
         for name in FROZEN:
             live, kept = getattr(self, name), snapshot.get(name.upper())
             if kept is not None and MASK in str(kept):
-                values[name.upper()] = _unmasked(kept, live)
+                values[name.upper()] = unmasked(kept, live)
         for name, field in type(self).model_fields.items():
             if field.annotation is SecretStr and name not in OWN:
                 values[name.upper()] = getattr(self, name).get_secret_value()
@@ -366,192 +262,19 @@ class Settings(BaseSettings):
             elif name in FROZEN:
                 texts += [str(each) for each in (value if isinstance(value, tuple) else [value]) if each]
         for text in texts:
-            found |= {_password(text), *(match[1] for match in SECRET_QUERY.findall(text))}
+            found |= {password_in(text), *(match[1] for match in SECRET_QUERY.findall(text))}
         return tuple(sorted(found - {""}, key=lambda text: (-len(text), text)))
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A setting as people see it."""
-
-    key: str
-    value: str
-    origin: Origin
-    line: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    settings: Settings
-    file: Path
-    found: bool
-    """Whether the file is there. It need not be: every key has a default."""
-    origins: Mapping[str, tuple[Origin, int | None]]
-
-    def shown(self) -> list[Shown]:
-        """Every key with its value (secrets masked) and origin."""
-        rows = [(key, getattr(self.settings, key.lower())) for key in KEYS]
-        rows += [(CONCURRENCY + name.upper(), limit) for name, limit in sorted(self.settings.max_concurrency.items())]
-        rows += [(RETENTION + name.upper(), days) for name, days in sorted(self.settings.retention_lanes.items())]
-        rows += [(SOURCE + name.upper(), MASK) for name in sorted(self.settings.source_options)]
-        return [Shown(key, _as_text(value), *self.origins.get(key, ("default", None))) for key, value in rows]
 
 
 KEYS = tuple(name.upper() for name in Settings.model_fields if name not in FREE.values())
 
 
-def _free(key: str) -> str | None:
-    """The beginning of a key that operators may make up."""
-    return next((prefix for prefix in FREE if key.startswith(prefix) and key != prefix), None)
-
-
-def load_settings(
-    env_file: Path | None = None,
-    database: str | None = None,
-    *,
-    needed: bool = True,
-    options: Mapping[str, Any] | None = None,
-    environment: bool = True,
-) -> Loaded:
-    """The settings in force. A named `env_file` must exist if it is `needed`; `database` is the command line's
-    --database. `options` are said before anything else, by field; without `environment` nothing of it takes part.
-    """
-    file = env_file or DEFAULT_FILE
-    origins: dict[str, tuple[Origin, int | None]] = {}
-    free: dict[str, dict[str, str]] = {field: {} for field in FREE.values()}
-    found = file.exists()
-    if env_file is not None and needed and not found:
-        raise SettingInvalid(key=str(file), problem="there is no such file.")
-    given: dict[str, Any] = {}
-    if not environment:  # a key that is given is not looked for there
-        given = {name: each.get_default(call_default_factory=True) for name, each in Settings.model_fields.items()}
-    for key, value, line in _read(file) if found else ():
-        origins[key] = ("file", line)
-        if prefix := _free(key):
-            free[FREE[prefix]][key.removeprefix(prefix).lower()] = value
-        elif not environment:
-            given[key.lower()] = value
-    for key, value in os.environ.items() if environment else ():
-        prefix = _free(key)
-        if value and (key in KEYS or prefix):
-            origins[key] = ("environment", None)
-            if prefix:
-                free[FREE[prefix]][key.removeprefix(prefix).lower()] = value
-    given |= free
-    for name, value in {**(options or {}), **({} if database is None else {"database_url": database})}.items():
-        given[name] = value
-        origins[name.upper()] = ("option", None)
-    try:
-        settings = Settings(_env_file=file if found else None, _env_file_encoding="utf-8", **given)
-    except ValidationError as error:
-        raise _explained(error, file, origins) from None
-    if settings.backoff_cap_sec < settings.backoff_base_sec:
-        raise SettingInvalid(key="BACKOFF_CAP_SEC", problem="it must not be smaller than BACKOFF_BASE_SEC.")
-    return Loaded(settings, file, found, origins)
-
-
-def _read(file: Path) -> list[tuple[str, str, int]]:
-    """Key, value and line of every entry that says something; raises for unknown keys and other text."""
-    entries = []
-    try:
-        with file.open(encoding="utf-8") as stream:
-            bindings = list(parse_stream(stream))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingInvalid(key=str(file), problem=f"it cannot be read: {error}.") from None
-    for binding in bindings:
-        # A binding's text begins with the blank lines before it.
-        text = binding.original.string
-        line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
-        place = f"{file}, line {line}"
-        if binding.error or (binding.key is not None and binding.value is None):
-            raise SettingInvalid(key=place, problem=f'"{text.strip():.60}" is not KEY=value.')
-        if binding.key is None:
-            continue
-        key = binding.key.upper()
-        if key not in KEYS and not _free(key):
-            hint = did_you_mean(key, (*KEYS, f"{CONCURRENCY}<SERVICE>", f"{RETENTION}<LANE>_JOBS_DAYS"))
-            raise SettingInvalid(key=f"{place}, {binding.key}", problem=f"this key is not known.{hint}")
-        if binding.value:
-            entries.append((key, binding.value, line))
-    return entries
-
-
-def _explained(error: ValidationError, file: Path, origins: Mapping[str, tuple[Origin, int | None]]) -> SettingInvalid:
-    fault = error.errors(include_url=False)[0]
-    field = str(fault["loc"][0])
-    prefix = next((prefix for prefix, gathered in FREE.items() if gathered == field), None)
-    key = field.upper() if prefix is None else prefix + str(fault["loc"][1]).upper()
-    origin, line = origins.get(key, ("default", None))
-    place = f"{file}, line {line}, " if origin == "file" else "environment, " if origin == "environment" else ""
-    reason = fault["msg"].removeprefix("Value error, ")
-    secret = key.endswith("_URL") or prefix == SOURCE or Settings.model_fields[field].annotation is SecretStr
-    given = "" if secret or not isinstance(fault["input"], str) else f' (it is "{fault["input"]:.60}")'
-    return SettingInvalid(key=place + key, problem=f"{reason[0].lower()}{reason[1:]}{given}.")
+def frozen_form(settings: Settings, key: str, value: Any) -> tuple[Any, bool]:
+    """A value as a snapshot keeps it, and whether these settings give it back from there."""
+    kept = kept_form(value)
+    plain = list(value) if isinstance(value, tuple) else value
+    return kept, kept == plain or unmasked(kept, getattr(settings, key.lower())) == plain
 
 
 def _as_key(service: str) -> str:
     return re.sub(r"[^a-z0-9]", "_", service.lower())
-
-
-def _as_text(value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case SecretStr():
-            return MASK if value.get_secret_value() else ""
-        case dict():
-            return ",".join(f"{name}={text}" for name, text in value.items())
-        case tuple():
-            return ",".join(masked_url(each) for each in value)
-        case float():
-            return f"{value:g}"
-        case _:
-            return masked_url(str(value))
-
-
-def _password(url: str) -> str:
-    """What stands between the user's name and the last @ of a URL; empty where there is none."""
-    found = re.match(r"[\w+]+://[^:/@]*:(.+)@", url)
-    return found.group(1) if found else ""
-
-
-def masked_url(url: str) -> str:
-    """The URL without its password, wherever it stands."""
-    secret = _password(url)
-    shown = url.replace(f":{secret}@", f":{MASK}@") if secret else url
-    return SECRET_QUERY.sub(rf"\1{MASK}", shown)
-
-
-def _masked(value: Any) -> Any:
-    """A value as a snapshot keeps it. Commands may hold anything, so only their names are kept."""
-    match value:
-        case dict():
-            return dict.fromkeys(value, MASK)
-        case tuple():
-            return [masked_url(each) for each in value]
-        case str():
-            return masked_url(value)
-        case _:
-            return value
-
-
-def frozen_form(settings: Settings, key: str, value: Any) -> tuple[Any, bool]:
-    """A value as a snapshot keeps it, and whether these settings give it back from there."""
-    kept = _masked(value)
-    plain = list(value) if isinstance(value, tuple) else value
-    return kept, kept == plain or _unmasked(kept, getattr(settings, key.lower())) == plain
-
-
-def _unmasked(kept: Any, live: Any) -> Any:
-    """What a masked value stands for, where the settings in force still have it."""
-    match kept:
-        case dict():
-            return {name: (live or {}).get(name, "") for name in kept}
-        case list():
-            known: dict[str, list[str]] = {}
-            for each in reversed(live or ()):
-                known.setdefault(masked_url(each), []).append(each)
-            # Those that differ only in what is masked are told apart by their order.
-            return [known[each].pop() if known.get(each) else each for each in kept]
-        case _:
-            return live if isinstance(live, str) and masked_url(live) == kept else kept
