@@ -16,7 +16,8 @@ from dalsegno.catalog.schema import file_assets, file_locations, object_storage_
 from dalsegno.engine.commander import cancel_items
 from dalsegno.engine.planner import advance
 from dalsegno.engine.rows import lock_job
-from dalsegno.insight.agreement import ITEM_EVENTS, Agreement, Deadline, check_records
+from dalsegno.insight.agreement import Agreement, Deadline, check_records
+from dalsegno.insight.drawer import STATES
 from dalsegno.insight.events import events_of_item
 from dalsegno.store.schema import items, jobs, leases, stages
 from dalsegno.store.store import Tx
@@ -138,7 +139,7 @@ def test_a_cancel_that_waited_for_a_finish_comes_after_it(postgres_url: str, sto
 
 
 def test_events_mean_here_what_they_mean_in_the_tests() -> None:
-    assert ITEM_EVENTS == EVENT_STATUS
+    assert STATES == EVENT_STATUS
 
 
 def test_files_are_looked_for(store: Store, database_url: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
+from dalsegno.insight.drawer import STATES
 from dalsegno.model.states import TRANSITIONS
 from dalsegno.store.manifest import Told, untold
 from dalsegno.store.patience import TimeUp, at_most
@@ -22,21 +23,6 @@ from dalsegno.store.store import Store, Tx
 KEPT = 100
 """Disagreements that are named; of the others only how many there are."""
 STRETCH = 2_000
-ITEM_EVENTS = {
-    "item_claimed": "claimed",
-    "item_started": "running",
-    "item_succeeded": "succeeded",
-    "item_skipped": "skipped",
-    "item_failed": "failed",
-    "item_interrupted": "interrupted",
-    "item_canceled": "canceled",
-    "item_returned": "pending",
-    "item_requeued": "pending",
-    "item_retried": "pending",
-    "item_force_retried": "pending",
-    "item_reset": "pending",
-}
-"""The status an item has after each of its events."""
 JOB_EVENTS = {f"job_{move.target}": str(move.target) for move in TRANSITIONS["job"]}
 RECOUNT = "Stop the engines and tell the developers: this must not happen. Restoring a backup taken before it mends it."
 REST = "Tell the developers: this must not happen. The work itself is not in danger; force-retry does the item again."
@@ -205,7 +191,7 @@ def _compare_stage(stage: sa.RowMapping, found: dict[str, int], held: int, repor
 def _items(store: Store, report: Agreement, deadline: Deadline, told: Told) -> None:
     newest = (
         sa.select(events.c.type)
-        .where(events.c.item_id == items.c.id, events.c.type.in_(ITEM_EVENTS))
+        .where(events.c.item_id == items.c.id, events.c.type.in_(STATES))
         .order_by(events.c.id.desc())
         .limit(1)
         .correlate(items)
@@ -219,7 +205,7 @@ def _items(store: Store, report: Agreement, deadline: Deadline, told: Told) -> N
             if row.event is None:
                 if row.status != "pending":
                     report.looked["items whose events are gone"] += 1
-            elif ITEM_EVENTS[row.event] != row.status:
+            elif STATES[row.event] != row.status:
                 says = f"{row.key} is {row.status}, and its last event is {row.event}"
                 report.disagrees("item_event", f"item:{row.id}", says, REST)
 
