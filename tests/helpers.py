@@ -227,6 +227,12 @@ def types_of(store: Store, **where: Any) -> list[str]:
 # --- what must always hold ----------------------------------------------------------------------
 
 
+def strays(store: Store) -> dict[str, int]:
+    """Events and logs on PostgreSQL that no month is there for."""
+    counts = {name: len(every(store, sa.text(f"SELECT 1 FROM {name}_default"))) for name in ("events", "logs")}
+    return {name: count for name, count in counts.items() if count}
+
+
 def assert_counters(store: Store) -> None:
     """Every stage's counters equal a recount of its items, and leases are exactly the leased items."""
 

@@ -18,7 +18,7 @@ from dalsegno.engine import pruning, scheduler
 from dalsegno.engine.pruner import LAST, one_round
 from dalsegno.engine.pruning import LOCK, Candidate, Elsewhere, Pace, Place, candidates, failed_bound
 from dalsegno.errors import NotFound
-from dalsegno.insight.retention import preview, read_retention
+from dalsegno.insight.retention import preview
 from dalsegno.model.retention import Policy, Rule
 from dalsegno.requests.ask import ask
 from dalsegno.requests.body import body_of
@@ -35,6 +35,7 @@ from dalsegno.store.schema import (
     jobs,
     logs,
     prunings,
+    retention,
     stages,
     system_settings,
 )
@@ -55,6 +56,7 @@ from tests.helpers import (
     register,
     settle,
     status_of,
+    strays,
     submitted,
     wait_until,
     work_off,
@@ -130,8 +132,8 @@ def test_a_finished_job_goes_with_all_that_is_its_own_and_nothing_else(still: St
     assert (told["data"]["jobs"], told["data"]["items"], told["source"]) == (1, 2, "retention")
     (last,) = every(still, sa.select(system_settings.c.value).where(system_settings.c.key == LAST))
     assert last["value"]["removed"]["jobs"] == 1
-    progress = still.read(read_retention)
-    assert {(row.lane, row.kind): row.removed for row in progress.lanes}["default", "jobs"] == 1
+    rows = every(still, sa.select(retention))
+    assert {(row["lane"], row["kind"]): row["removed"] for row in rows}["default", "jobs"] == 1
 
 
 @pytest.mark.parametrize("status", ["failed"])
@@ -344,7 +346,10 @@ def test_an_engine_prunes_by_itself_and_says_when_it_last_did(store: Store, monk
 
     with Engine(store, [work], SWIFT):
         wait_until(lambda: there(store) == [newest], "the old job to go")
-        wait_until(lambda: store.read(read_retention).last is not None, "the round to be told")
+        wait_until(
+            lambda: every(store, sa.select(system_settings).where(system_settings.c.key == LAST)),
+            "the round to be told",
+        )
 
 
 def test_months_are_made_before_an_engine_that_was_off_for_long_says_anything(
@@ -356,7 +361,7 @@ def test_months_are_made_before_an_engine_that_was_off_for_long_says_anything(
     clock.advance(200 * DAY)
     Engine(store, [], SWIFT).start().stop()
     assert events_of(store, type="recovery", job_id=job)
-    assert store.read(read_retention).strays == {}
+    assert strays(store) == {}
 
 
 def test_an_engine_starts_while_another_process_prunes(

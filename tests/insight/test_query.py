@@ -114,7 +114,6 @@ def test_links_change_one_key_and_keep_the_rest() -> None:
     assert str(query.toggled("state", "bad")) == "state:good,bad count:2 text"
     assert str(query.toggled("state", "bad").toggled("state", "good")) == "state:bad count:2 text"
     assert str(query.toggled("state", "good")) == "count:2 text"
-    assert str(query.without_term(1)) == "state:good text"
     assert query.text == ("text",)
 
 

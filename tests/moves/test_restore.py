@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from dalsegno import Engine, Lane, Limit, Store, open_store, service, submit
 from dalsegno.clock import ManualClock
 from dalsegno.errors import BackupDamaged, EngineAtWork, RestoreRefused, SchemaNewer
-from dalsegno.insight.retention import read_retention
 from dalsegno.moves.restore import restore
 from dalsegno.store.backup import backup
 from dalsegno.store.manifest import beside
@@ -37,6 +36,7 @@ from tests.helpers import (
     settle,
     status_of,
     statuses_of,
+    strays,
     submitted,
     wait_for_job,
     wait_until,
@@ -115,7 +115,7 @@ def test_a_backup_of_long_ago_gets_its_months_before_anything_is_said(
     assert restore(taken(postgres_url, tmp_path), parse_url(elsewhere), tools=tools(), clock=clock).rescued == 1
     there = stores(elsewhere, clock)
     assert every(there, sa.select(events.c.id).where(events.c.type == "recovery"))
-    assert there.read(read_retention).strays == {}
+    assert strays(there) == {}
 
 
 def test_new_numbers_go_on_after_the_highest(

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from dalsegno import Store, open_store
 from dalsegno.clock import ManualClock
-from dalsegno.insight.retention import read_retention
 from dalsegno.store import months as module
 from dalsegno.store.hot import Event
 from dalsegno.store.migrate import upgrade
@@ -28,7 +27,7 @@ from dalsegno.store.months import (
 )
 from dalsegno.store.open import parse_url
 from dalsegno.store.schema import events
-from tests.helpers import every
+from tests.helpers import every, strays
 
 
 @pytest.fixture
@@ -81,11 +80,11 @@ def test_months_are_made_ahead_of_their_time(months_of: Store, clock: ManualCloc
 def test_what_no_month_is_there_for_is_caught_and_told(
     months_of: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert months_of.read(read_retention).strays == {}
+    assert strays(months_of) == {}
     clock.advance(3000 * 86_400.0)
     tell(months_of, "far ahead")
     assert where(months_of) == {"far ahead": "events_default"}
-    assert months_of.read(read_retention).strays == {"events": 1}
+    assert strays(months_of) == {"events": 1}
     monkeypatch.setattr(module, "FEW", 0)
     # That month cannot be made while its rows are elsewhere; all others can.
     made = months_of.write("test", ensure_ahead)
@@ -101,7 +100,7 @@ def test_what_was_caught_moves_when_its_month_is_made(months_of: Store, clock: M
     assert name in months_of.write("test", ensure_ahead)
     assert where(months_of) == {"first": name}
     assert every(months_of, sa.select(events)) == before
-    assert months_of.read(read_retention).strays == {}
+    assert strays(months_of) == {}
 
 
 def test_months_of_a_clock_that_was_far_ahead_do_not_stand_for_those_before(

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dalsegno.engine")
 
-SHORTEST_LEASE = 30.0
-"""Seconds: a handler that holds the GIL can delay the heartbeat."""
 SWITCH_INTERVAL = 0.001
 """Python's default of 5 ms lets a busy handler keep the claimer and the settler waiting that long at every step."""
 

@@ -130,14 +130,14 @@ def _limit(tx: Tx, row: sa.RowMapping) -> LimitLine:
     return LimitLine(
         **{key: row[key] for key in _SETTINGS},
         in_use=int(tx.conn.execute(held).scalar_one()),
-        used=_used(tx, row, now, delay),
+        used=used_of(tx, row, now, delay),
         free=free,
         next_at=None if delay is None else now + timedelta(seconds=delay),
         line=_line(tx, name, shut=free == 0),
     )
 
 
-def _used(tx: Tx, row: sa.RowMapping, now: datetime, delay: float | None) -> int | None:
+def used_of(tx: Tx, row: sa.RowMapping, now: datetime, delay: float | None) -> int | None:
     """Permits are numbered: only the last `rate` of them can count."""
     if row["rate"] is None:
         return None

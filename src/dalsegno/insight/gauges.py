@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from dalsegno.insight.flow import _used as used_of
+from dalsegno.insight.flow import used_of
 from dalsegno.insight.pulse import position
 from dalsegno.model.states import JOB_FINISHED, JobStatus
 from dalsegno.store.schema import COUNTERS, breakers, jobs, limits, permits, processes, stages, workers

@@ -105,10 +105,6 @@ class Query:
         now = self.values(key)
         return self.with_(key, *([each for each in now if each != value] if value in now else [*now, value]))
 
-    def without_term(self, number: int) -> Query:
-        """The same without its n-th term: a chip that is taken away."""
-        return Query((*self.terms[:number], *self.terms[number + 1 :]))
-
 
 def parse(text: str | None, grammar: Grammar) -> Query:
     """A query that this list understands, or where it stops making sense and what was probably meant."""

@@ -1,4 +1,4 @@
-"""What retention would take away now and why, and how far it has come."""
+"""What retention would take away now, and why."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno.engine.forgetting import old_months
-from dalsegno.engine.pruner import LAST
 from dalsegno.engine.pruning import Candidate, Place, candidates, failed_bound
-from dalsegno.model.records import RetentionRecord
 from dalsegno.model.retention import Policy, Rule, cutoff
-from dalsegno.store.months import months
-from dalsegno.store.schema import events, lanes, logs, retention, system_settings
+from dalsegno.store.schema import events, lanes, logs
 from dalsegno.store.store import Store, Tx
 
 MOST = 10_000
@@ -44,29 +41,6 @@ class Preview:
     goes: list[Goes]
     kept: list[Goes]
     """What is old enough and stays, since it could still be retried."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    last: dict[str, Any] | None
-    """The last round: `at`, and `removed` by kind. None: there has been none."""
-    lanes: list[RetentionRecord]
-    strays: dict[str, int]
-    """Rows in months that nobody made, by table, about: a clock is far ahead. PostgreSQL only."""
-
-
-def read_retention(tx: Tx) -> Progress:
-    last = tx.conn.execute(sa.select(system_settings.c.value).where(system_settings.c.key == LAST)).scalar()
-    rows = tx.rows(sa.select(retention).order_by(retention.c.lane, retention.c.kind))
-    strays: dict[str, int] = {}
-    if tx.conn.dialect.name == "postgresql":
-        for month in months(tx):
-            if (
-                month.default
-                and tx.row(sa.select(sa.literal(1)).select_from(sa.table(month.name)).limit(1)) is not None
-            ):
-                strays[month.table] = max(1, month.rows)
-    return Progress(last, [RetentionRecord.model_validate(dict(row)) for row in rows], strays)
 
 
 def preview(store: Store, policies: Any) -> Preview:
