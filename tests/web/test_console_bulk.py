@@ -96,6 +96,39 @@ def test_a_priority_is_asked_for_and_counted_in_jobs(desk: Desk, songs: Songs) -
     assert desk.http.post("/bulk", data={"act": "priority", "q": "", "priority": "soon"}).status_code == 422
 
 
+NO_NUMBERS = ["99999999999999999999999", "-1", "0", "1.5", "x", "", "٣", "9223372036854775808"]
+
+
+@pytest.mark.parametrize("id", NO_NUMBERS)
+def test_a_number_that_is_none_is_refused_and_never_means_everything(desk: Desk, id: str) -> None:
+    """Left out, what remains of the form would be about every item of every job."""
+    job = desk.start()["id"]
+    for given in ({"id": id}, {"id": ["1", id]}, {"id": id, "q": ""}):
+        assert desk.http.get("/bulk/new", params={"act": "retry", **given}).status_code == 422
+        assert desk.http.post("/bulk", data={"act": "retry", **given}).status_code == 422
+        assert desk.http.post(f"/jobs/{job}/retry", data=given).status_code == 422
+        assert desk.http.post("/playlists/start", data={"template": "download", **given}).status_code == 422
+        assert desk.http.get("/playlists/plan", params={"template": "download", **given}).status_code == 422
+    assert desk.http.post("/jobs", data={"template": "download", "pool": id}).status_code == 422
+    cron = {"name": "nightly", "template": "download", "cron": "30 2 * * *", "time_zone": "UTC", "pool": id}
+    assert desk.http.post("/schedules", data=cron).status_code == 422
+    assert desk.get("/api/commands")["commands"] == []
+    assert [each["id"] for each in desk.get("/api/jobs")["jobs"]] == [job]
+    assert desk.get("/api/schedules")["schedules"] == []
+
+
+def test_a_form_with_more_fields_than_are_read_does_nothing(desk: Desk) -> None:
+    """Read as an empty one, it would retry all that failed, or let everything go on that somebody has stopped."""
+    job = desk.start()["id"]
+    desk.post("/api/pause", status=200)
+    fields = {"id": [str(each) for each in range(1, 2002)]}
+    for path in (f"/jobs/{job}/retry", "/resume", "/bulk"):
+        assert desk.http.post(path, data=fields).status_code == 422
+    assert desk.http.post(f"/jobs/{job}/retry", data={"id": fields["id"][:201]}).status_code == 422
+    assert desk.get("/api/commands")["commands"] == []
+    assert len(desk.get("/api/holds")["holds"]) == 1
+
+
 def test_it_is_said_in_chinese_too(desk: Desk, job: int) -> None:
     assert "跳过" in get(desk, "/bulk/new?act=skip&q=state:failed", CHINESE).source
     assert "批量操作" in get(desk, "/bulk", CHINESE).source

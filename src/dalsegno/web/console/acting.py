@@ -38,8 +38,8 @@ async def _form(request: Request) -> FormData:
     text = (await request.body()).decode("utf-8", "replace")
     try:
         return FormData([*parse_qsl(text, keep_blank_values=True, max_num_fields=MOST)])
-    except ValueError:
-        return FormData()
+    except ValueError:  # read as an empty one, it might be about everything
+        raise InputInvalid(problem=N_("These are more fields than any form here has.")) from None
 
 
 Form = Annotated[FormData, Depends(_form)]

@@ -25,6 +25,7 @@ from dalsegno.web.api.parameters import Number
 from dalsegno.web.console.acting import Form, acted, commanded, field, go, local
 from dalsegno.web.console.frame import render, words_of
 from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.numbers import numbers
 from dalsegno.web.console.pages import pages
 from dalsegno.web.room import Here, Who
 
@@ -141,7 +142,7 @@ def _by_verb() -> dict[str, str]:
 
 
 def _asked(tx: Tx, form: ImmutableMultiDict[str, Any]) -> Asked:
-    act, ids = _act(form), _ids(form)
+    act, ids = _act(form), numbers(form, "id")
     priority = _priority(form) if act == "priority" else None
     if ids:
         return Asked(act, "", ids, priority)
@@ -184,11 +185,6 @@ def _act(form: ImmutableMultiDict[str, Any]) -> str:
     if not form.getlist("id") and not {"q", "jobs", "groups"} & set(form):
         raise InputInvalid(problem=N_("No item is ticked."))
     return act
-
-
-def _ids(form: ImmutableMultiDict[str, Any]) -> list[int]:
-    texts = {text for text in map(str, form.getlist("id")) if text.isascii() and text.isdecimal() and len(text) < 19}
-    return sorted(int(text) for text in texts if int(text))
 
 
 def _priority(form: ImmutableMultiDict[str, Any]) -> int:

@@ -15,6 +15,7 @@ from dalsegno.web.api.parameters import Number
 from dalsegno.web.console.acting import Form, acted, commanded, fate, field, go
 from dalsegno.web.console.frame import words_of
 from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.numbers import numbers
 from dalsegno.web.console.pages import pages
 from dalsegno.web.room import Here, Who
 
@@ -106,9 +107,11 @@ def clone(request: Request, here: Here, who: Who, form: Form, job_id: Number) ->
 def retry_failed(request: Request, here: Here, who: Who, form: Form, job_id: Number) -> Response:
     """All that failed, and nothing else; or the items that were ticked, where the form is about these."""
     words = words_of(request, here)
+    ticked = numbers(form, "id")
+    if len(ticked) > MOST:
+        raise InputInvalid(problem=N_("These are more items than a form may name; use a filter for them."))
 
     def work() -> str:
-        ticked = [int(str(each)) for each in form.getlist("id") if str(each).isdecimal()][:MOST]
         if ticked:
             command = commanded(here, who, "bulk_retry", job_id=job_id, payload={"items": ticked})
             done = words.plural("%(n)s item is tried again.", "%(n)s items are tried again.", len(ticked))

@@ -30,6 +30,7 @@ from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.frame import render, words_of
 from dalsegno.web.console.gates import gating
 from dalsegno.web.console.i18n import N_, language_of
+from dalsegno.web.console.numbers import numbers
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.planning import basis, stops
 from dalsegno.web.room import Here, Room, Who
@@ -104,7 +105,7 @@ def asked(form: ImmutableMultiDict[str, Any]) -> NewJob:
     """What the form says. Several names stand on lines of their own, or have commas between them."""
     scope: dict[str, Any] = {
         "sources": [str(name) for name in form.getlist("sources") if name],
-        "pools": [*(int(str(each)) for each in form.getlist("pool") if str(each).isdecimal())],
+        "pools": numbers(form, "pool"),
         "playlists": _names(form, "playlists"),
         "songs": _names(form, "songs"),
         "query": field(FormData(form), "query"),

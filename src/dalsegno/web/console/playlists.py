@@ -28,6 +28,7 @@ from dalsegno.web.console.acting import Form, field, go
 from dalsegno.web.console.facets import Chip, chips
 from dalsegno.web.console.frame import Frame, render, wanted, words_of
 from dalsegno.web.console.i18n import N_
+from dalsegno.web.console.numbers import numbers
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.planning import basis, stops
 from dalsegno.web.console.standing import because
@@ -135,10 +136,10 @@ def field_of(form: ImmutableMultiDict[str, Any], name: str) -> str:
 def _picked(here: Room, form: ImmutableMultiDict[str, Any]) -> list[int] | None:
     """Numbers of playlists; None: every one there is."""
     if "all" not in form:
-        ids = [int(text) for text in map(str, form.getlist("id")) if text.isascii() and text.isdecimal()]
+        ids = numbers(form, "id")
         if not ids:
             raise InputInvalid(problem=N_("No playlist is ticked."))
-        return sorted(set(ids))
+        return ids
     query = parse(field_of(form, "q"), PLAYLISTS)
     if not query:
         return None
