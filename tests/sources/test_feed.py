@@ -113,6 +113,20 @@ def test_a_signed_url_is_looked_up_when_it_is_needed() -> None:
                 source.resolve(track)
 
 
+def test_entries_without_an_identifier_are_known_by_where_they_are() -> None:
+    item = '<item><title>{}</title><enclosure url="{}" type="audio/mpeg"/></item>'
+    items = [("One", "play.php?ep=1"), ("Two", "play.php?ep=2"), ("Three", "play.php?token=a"),
+             ("Four", "play.php?token=b"), ("Five", "five.mp3?source=rss")]  # fmt: skip
+    with hostile() as server:
+        server.answers["/feed"] = ok(RSS.format(items="".join(item.format(*each) for each in items)).encode())
+        with feeds(f"{server.url}/feed") as source:
+            tracks = list(source.tracks(next(iter(source.playlists(POOL)))))
+            assert len({track.id for track in tracks}) == 5
+            assert tracks[4].id.endswith(":five.mp3"), "as ever: its path says what it is"
+            assert [source.resolve(track).url for track in tracks] == [f"{server.url}/{place}" for _, place in items]
+    assert not any(secret in track.id for track in tracks for secret in ("token", "=a", "=b"))
+
+
 def test_a_broken_feed_does_not_hide_the_others(caddy: tuple[str, Path]) -> None:
     url, root = caddy
     (root / "fine.xml").write_text(ATOM)

@@ -234,6 +234,43 @@ def test_credentials_are_not_kept() -> None:
     assert second.secrets == ("hush",)
 
 
+def test_songs_that_only_a_parameter_tells_apart_are_several(tmp_path: Path) -> None:
+    at = "http://h.example/rest/stream"
+    lines = [f"{at}?id=1&token=abc", f"{at}?id=2&token=abc", f"{at}?author=b", "HTTP://h.example/x?author=c&key=k"]
+    file = tmp_path / "a.m3u"
+    tracks = read(file, "".join(f"#EXTINF:1,Song {number}\n{line}\n" for number, line in enumerate(lines, 1)))
+    assert [track.id for track in tracks] == [
+        f"{at}?id=1", f"{at}?id=2", f"{at}?author=b", "http://h.example/x?author=c"
+    ]  # fmt: skip
+    with files(file) as source:
+        assert [source.resolve(track).url for track in tracks] == [*lines[:3], lines[3].replace("HTTP", "http")]
+        file.write_text(file.read_text().replace("abc", "new"))
+        assert [track.id for track in source.tracks(next(iter(source.playlists(POOL))))] == [t.id for t in tracks]
+        assert source.resolve(tracks[1]).url == lines[1].replace("abc", "new")
+
+
+def test_songs_that_only_a_token_tells_apart_are_known_by_title_then_by_order(tmp_path: Path) -> None:
+    at = "http://h.example/stream?token="
+    lines = [("Rain", "a"), ("Snow", "b"), ("Snow", "c"), ("Rain", "a")]
+    file = tmp_path / "a.m3u"
+    tracks = read(file, "".join(f"#EXTINF:1,{title}\n{at}{token}\n" for title, token in lines))
+    assert len({track.id for track in tracks}) == 3
+    assert tracks[0].id == tracks[3].id
+    with files(file) as source:
+        assert [source.resolve(track).url for track in tracks] == [at + token for _, token in lines]
+
+
+def test_a_signed_song_that_its_path_names_is_called_as_ever(tmp_path: Path) -> None:
+    lines = [
+        "http://h.example/a.mp3?Expires=1&Signature=x&Key-Pair-Id=K",
+        "http://u:pw@h.example/b.mp3",
+        "http://h/s?token=1",
+    ]
+    assert [track.id for track in read(tmp_path / "a.m3u", "\n".join(lines))] == [
+        "http://h.example/a.mp3", "http://h.example/b.mp3", "http://h/s"
+    ]  # fmt: skip
+
+
 def test_a_playlist_that_is_gone(caddy: tuple[str, Path], tmp_path: Path) -> None:
     with files(f"{caddy[0]}/never.m3u") as source, pytest.raises(Gone):
         source.tracks(next(iter(source.playlists(POOL))))

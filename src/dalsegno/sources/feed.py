@@ -19,6 +19,7 @@ from dalsegno.sources.hosts import Hosts
 from dalsegno.sources.http import MIB, Http
 from dalsegno.sources.model import Gone, Media, Playlist, Pool, Source, Track, Unusable
 from dalsegno.sources.registry import Config
+from dalsegno.sources.signed import Ties, identifying
 from dalsegno.sources.suffixes import lossless, suffix_of
 from dalsegno.sources.urls import host_of, lasting, named, secrets_of, target, without_login
 
@@ -72,7 +73,8 @@ class Feeds(Source):
 
     def tracks(self, playlist: Playlist) -> Iterable[Track]:
         feed = self._read(playlist.id)
-        return (self._track(playlist.id, feed, entry, sound) for entry, sound in _heard(feed))
+        ties = _ties(feed)
+        return (self._track(playlist.id, feed, entry, sound, ties) for entry, sound in _heard(feed))
 
     def resolve(self, track: Track) -> Media:
         id = str(track.snapshot.get("feed") or "")
@@ -127,11 +129,12 @@ class Feeds(Source):
         with self._lock:
             if self._last is None or self._last[0] != id or time.monotonic() - self._last[1] > FRESH_SEC:
                 feed = self._read(id)
-                found = {_id(id, entry, sound): _sound_url(feed, sound) for entry, sound in _heard(feed)}
+                ties = _ties(feed)
+                found = {_id(id, entry, sound, ties): _sound_url(feed, sound) for entry, sound in _heard(feed)}
                 self._last = (id, time.monotonic(), found)
             return self._last[2]
 
-    def _track(self, id: str, feed: Read, entry: Mapping[str, Any], sound: Mapping[str, Any]) -> Track:
+    def _track(self, id: str, feed: Read, entry: Mapping[str, Any], sound: Mapping[str, Any], ties: Ties) -> Track:
         url = _sound_url(feed, sound)
         # The entries of a feed behind credentials may be so too, in ways that do not show.
         kept = lasting(url) and lasting(self._feeds[id])
@@ -144,7 +147,7 @@ class Feeds(Source):
         published = entry.get("published_parsed") or entry.get("updated_parsed")
         snapshot = {"feed": id, "url": url if kept else "", "cover": cover if lasting(cover) else ""}
         return Track(
-            id=_id(id, entry, sound),
+            id=_id(id, entry, sound, ties),
             title=_line(entry.get("title")) or urlsplit(url).path.rpartition("/")[2],
             artists=(author,) if author else (),
             album=feed.title,
@@ -188,13 +191,29 @@ def _sound_url(feed: Read, sound: Mapping[str, Any]) -> str:
         return ""
 
 
-def _id(feed: str, entry: Mapping[str, Any], sound: Mapping[str, Any]) -> str:
+def _id(feed: str, entry: Mapping[str, Any], sound: Mapping[str, Any], ties: Ties) -> str:
     """Short identifiers repeat between feeds, so the feed is part of it."""
-    own = str(entry.get("id") or "") or str(sound["href"]).partition("?")[0]
+    own = str(entry.get("id") or "")
+    plain = _plain(own) if own else ties.told(_plain_sound(sound), str(sound["href"]))
+    return f"{hashlib.sha256(feed.encode()).hexdigest()[:10]}:{plain}"
+
+
+def _plain(own: str) -> str:
     own = named(own) if "://" in own else own
-    if len(own) > 200:
-        own = hashlib.sha256(own.encode()).hexdigest()
-    return f"{hashlib.sha256(feed.encode()).hexdigest()[:10]}:{own}"
+    return own if len(own) <= 200 else hashlib.sha256(own.encode()).hexdigest()
+
+
+def _plain_sound(sound: Mapping[str, Any]) -> str:
+    return _plain(identifying(str(sound["href"])))
+
+
+def _ties(feed: Read) -> Ties:
+    """Among entries that have no name of their own."""
+    return Ties(
+        (_plain_sound(sound), str(sound["href"]), _line(entry.get("title")))
+        for entry, sound in _heard(feed)
+        if not entry.get("id")
+    )
 
 
 def _login(url: str, feed: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from dalsegno.sources.model import Gone, Media, Playlist, Pool, Source, Track, U
 from dalsegno.sources.paths import storable
 from dalsegno.sources.playlist_formats import Entry, Listing, parse, stem
 from dalsegno.sources.registry import Config
+from dalsegno.sources.signed import Ties, identifying
 from dalsegno.sources.suffixes import lossless, suffix_of
 from dalsegno.sources.urls import host_of, lasting, named, secrets_of, target, without_login
 
@@ -63,18 +64,18 @@ class PlaylistFiles(Source):
 
     def tracks(self, playlist: Playlist) -> Iterable[Track]:
         place = self._place(playlist.id)
-        return (self._track(playlist.id, place, entry) for entry in self._listing(place).entries)
+        listing = self._listing(place)
+        ties = _ties(place, listing)
+        return (self._track(playlist.id, place, entry, ties) for entry in listing.entries)
 
     def resolve(self, track: Track) -> Media:
         id = str(track.snapshot.get("playlist") or "")
         place = self._place(id)
         where = str(track.snapshot.get("place") or "")
         if not where and track.snapshot.get("hidden"):
-            found = (each for each in self._listing(place).entries if self._track(id, place, each).id == track.id)
-            entry = next(found, None)
-            if entry is None:
+            where = self._hidden(id, place).get(track.id, "")
+            if not where:
                 raise Gone(f'"{track.title}" is no longer in {named(place)}.')
-            where = _whole(place, entry.place)
         if not where:
             raise Unusable(f'{named(place)} does not say where "{track.title}" is.', code="no_location")
         return self._remote(track, place, where) if where.startswith(WEB) else self._local(track, place, where)
@@ -117,18 +118,28 @@ class PlaylistFiles(Source):
             raise Unusable(f"{storable(place)} is larger than {LIST_MAX // MIB} MiB.", code="too_large")
         return parse(body, place)
 
-    def _track(self, playlist: str, place: str, entry: Entry) -> Track:
+    def _hidden(self, playlist: str, place: str) -> dict[str, str]:
+        """Where those are now whose addresses may not be kept."""
+        listing = self._listing(place)
+        ties = _ties(place, listing)
+        found: dict[str, str] = {}
+        for entry in listing.entries:
+            where = _whole(place, entry.place)
+            if where and not _may_be_kept(where):
+                found.setdefault(_id(playlist, where, entry, ties), where)
+        return found
+
+    def _track(self, playlist: str, place: str, entry: Entry, ties: Ties) -> Track:
         where = _whole(place, entry.place)
-        keep = bool(where) and (not where.startswith(WEB) or lasting(where))
         snapshot = {"playlist": playlist}
-        if keep:
+        if where and _may_be_kept(where):
             snapshot["place"] = where
         elif where:
             snapshot["hidden"] = "yes"
         if entry.cover.startswith(WEB) and lasting(entry.cover):
             snapshot["cover"] = entry.cover
         return Track(
-            id=_id(playlist, where, entry),
+            id=_id(playlist, where, entry, ties),
             title=entry.title,
             artists=entry.artists,
             album=entry.album,
@@ -184,7 +195,8 @@ def _matching(pattern: Path) -> list[str]:
 def _whole(place: str, entry: str) -> str:
     """Where an entry of the playlist at `place` is: a URL, an absolute path, or empty for what cannot be fetched."""
     if entry.lower().startswith(WEB):
-        return entry
+        scheme, colon, rest = entry.partition(":")
+        return scheme.lower() + colon + rest
     if place.startswith(WEB):
         joined = "" if not entry or "\\" in entry[:3] else urljoin(without_login(place), entry)
         return joined if joined.startswith(WEB) else ""
@@ -213,17 +225,35 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _id(playlist: str, where: str, entry: Entry) -> str:
+def _may_be_kept(where: str) -> bool:
+    return not where.startswith(WEB) or lasting(where)
+
+
+def _id(playlist: str, where: str, entry: Entry, ties: Ties) -> str:
     """How everybody calls it; or how its own list does; or where it is; or, failing all, the song itself."""
     if entry.known_as:
         return entry.known_as[:200]
     if entry.numbered:
         return f"{hashlib.sha256(playlist.encode()).hexdigest()[:12]}:{entry.numbered[:200]}"
     if where:
-        plain = named(where) if lasting(where) else without_login(where).partition("?")[0]
-        return plain if len(plain) <= 300 else hashlib.sha256(plain.encode()).hexdigest()
-    song = "\n".join((entry.title, *entry.artists, entry.album)).casefold()
-    return "song:" + hashlib.sha256(song.encode()).hexdigest()[:32]
+        return ties.told(_plain(where), where)
+    return "song:" + hashlib.sha256(_song(entry).casefold().encode()).hexdigest()[:32]
+
+
+def _plain(where: str) -> str:
+    plain = named(where if lasting(where) else identifying(without_login(where)))
+    return plain if len(plain) <= 300 else hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _song(entry: Entry) -> str:
+    return "\n".join((entry.title, *entry.artists, entry.album))
+
+
+def _ties(place: str, listing: Listing) -> Ties:
+    """Among entries whose addresses lose something when they become ids."""
+    numberless = (each for each in listing.entries if each.place and not each.known_as and not each.numbered)
+    placed = ((_whole(place, each.place), each) for each in numberless)
+    return Ties((_plain(where), where, _song(each)) for where, each in placed if where and not _may_be_kept(where))
 
 
 def _sound(path: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -38,7 +39,12 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Listing:
     title: str
-    entries: Iterable[Entry]
+    read: Callable[[], Iterable[Entry]]
+
+    @property
+    def entries(self) -> Iterable[Entry]:
+        """From the first to the last, read anew each time: of a long list few are held at once."""
+        return self.read()
 
 
 def parse(body: bytes, name: str) -> Listing:
@@ -57,7 +63,7 @@ def parse(body: bytes, name: str) -> Listing:
         suffix not in ("txt", "list", "urls") and _columns(first, _delimiter(first)).get("title")
     ):
         return _csv(text)
-    return Listing("", _lines(text))
+    return Listing("", partial(_lines, text))
 
 
 def _decoded(body: bytes, suffix: str) -> str:
@@ -78,7 +84,7 @@ def _m3u(text: str) -> Listing:
     if "#EXT-X-" in text[:4000]:
         raise Unusable("This is one stream in pieces (HLS), not a playlist of songs.", code="not_a_playlist")
     title = re.search(r"^#PLAYLIST:(.*)$", text, re.MULTILINE)
-    return Listing(title[1].strip() if title else "", _m3u_entries(text))
+    return Listing(title[1].strip() if title else "", partial(_m3u_entries, text))
 
 
 def _m3u_entries(text: str) -> Iterator[Entry]:
@@ -136,8 +142,8 @@ def _xspf(body: bytes) -> Listing:
         raise Unusable(f"This XML cannot be read ({type(error).__name__}).", code="not_a_playlist") from None
     if _tag(root) != "playlist":
         raise Unusable("This XML is no XSPF playlist.", code="not_a_playlist")
-    tracks = (track for listed in root if _tag(listed) == "trackList" for track in listed if _tag(track) == "track")
-    return Listing(_child(root, "title"), (_xspf_entry(track) for track in tracks))
+    tracks = [track for listed in root if _tag(listed) == "trackList" for track in listed if _tag(track) == "track"]
+    return Listing(_child(root, "title"), lambda: map(_xspf_entry, tracks))
 
 
 def _xspf_entry(track: Any) -> Entry:
@@ -189,7 +195,7 @@ def _csv(text: str) -> Listing:
     columns = _columns(first, delimiter)
     if "title" not in columns and "place" not in columns:
         raise Unusable("This table has no column called title or url in its first line.", code="not_a_playlist")
-    return Listing("", _csv_entries(text, delimiter, columns))
+    return Listing("", partial(_csv_entries, text, delimiter, columns))
 
 
 def _csv_entries(text: str, delimiter: str, columns: dict[str, int]) -> Iterator[Entry]:

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote, unquote_plus, urlsplit, urlunsplit
 
-from dalsegno.settings.masks import masked_url
+from dalsegno.settings.masks import hidden_in, masked_url
 from dalsegno.sources.model import Unusable
+from dalsegno.sources.signed import is_short_lived
 
 PORTS = {"http": 80, "https": 443}
 _SENDABLE = re.compile(r"[!#-;=?-Z_a-z~\[\]|@%]*").fullmatch
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+(?:%[a-z0-9._-]+)?").fullmatch
-_SHORT_LIVED = re.compile(
-    r"[?&][^=&]*(?:token|sig|expir|auth|key|pass|pwd|secret|policy|hash|hmac|session|credential|ticket|nonce)[^=&]*=",
-    re.IGNORECASE,
-)
+_PRIVATE = re.compile(
+    r"token|sig|expir|auth|key|pass|pwd|secret|policy|hash|hmac|session|credential|ticket|nonce", re.IGNORECASE
+).search
+"""In names of parameters whose values are not shown: `author` too, which does no harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def named(url: str) -> str:
 def lasting(url: str) -> bool:
     """Whether it may be stored: no credentials in it, and no signature that ends some day."""
     try:
-        return "@" not in urlsplit(url).netloc and not _SHORT_LIVED.search(url)
+        return "@" not in urlsplit(url).netloc and not is_short_lived(url)
     except ValueError:
         return False
 
@@ -119,8 +120,9 @@ def secrets_of(url: str) -> tuple[str, ...]:
     except ValueError:
         return ()
     login = parts.netloc.rpartition("@")[0]
-    signed = [pair.partition("=")[2] for pair in parts.query.split("&") if _SHORT_LIVED.search(f"?{pair}")]
-    found = [text for value in signed for text in (value, unquote_plus(value))]
+    pairs = [pair.partition("=") for pair in parts.query.split("&")]
+    signed = [value for name, _, value in pairs if _PRIVATE(name)]
+    found = [text for value in (*signed, *hidden_in(url)) for text in (value, unquote(value), unquote_plus(value))]
     if login:
         found += [login.partition(":")[2], unquote(login.partition(":")[2]), _basic(parts.netloc)]
     return tuple(dict.fromkeys(each for each in found if each))
