@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dalsegno.catalog.matching import USABLE, normal, off_by, score, split_artists, version
 from dalsegno.sources.model import Track
+from tests.growth import growth
 
 
 def track(title: str, artists: str = "", duration: float | None = None, **rest: Any) -> Track:
@@ -260,3 +261,14 @@ def test_taking_a_title_apart_never_leaves_nothing(title: str) -> None:
 def test_a_version_in_brackets_is_always_kept_apart(title: str, tag: str) -> None:
     if title.isalnum() and not version(title):
         assert not score(track(title, "Attic"), track(f"{title} {tag}", "Attic")).usable
+
+
+@pytest.mark.parametrize("piece", [" ", "(", "a, ", "feat a ", " & ", "a - ", "~a", "x "])
+def test_no_text_takes_more_work_than_it_is_long(piece: str) -> None:
+    assert growth(lambda size: split_artists(f"a{piece * size}!"), 60) < 30
+    assert growth(lambda size: score(track(f"a{piece * size}!"), track("a")), 1000) < 30
+
+
+def test_of_artists_without_end_only_the_first_are_looked_at() -> None:
+    one = track("a", "b")
+    assert growth(lambda size: score(one, track("a", "|".join(map(str, range(size))))), 1000) < 30

@@ -10,7 +10,9 @@ import pytest
 
 from dalsegno.sources.model import Gone, Pool, Source, Track, Unusable
 from dalsegno.sources.playlist_file import open_source
+from dalsegno.sources.playlist_formats import Entry, parse
 from dalsegno.sources.registry import Config
+from tests.growth import growth
 from tests.servers import wav
 from tests.sources.hostile import hostile, ok
 
@@ -55,6 +57,30 @@ def test_an_old_m3u_is_latin_1(tmp_path: Path) -> None:
     assert read(tmp_path / "a.m3u", "#EXTINF:1,Café\nx.mp3\n".encode("latin-1"))[0].title == "Café"
     assert read(tmp_path / "b.m3u", "#EXTINF:1,Café 夜\nx.mp3\n")[0].title == "Café 夜"
     assert read(tmp_path / "c.m3u", "#EXTINF:1,夜\nx.mp3\n".encode("utf-16"))[0].title == "夜"
+
+
+def _of(line: str) -> list[Entry]:
+    return list(parse(line.encode(), "a.m3u8").entries)
+
+
+@pytest.mark.parametrize("piece", [' a="1"', " a=1", '"', ",", " ", "\n", "9", ' a="', "#EXTINF:1 "])
+def test_no_line_of_a_playlist_takes_more_work_than_it_is_long(piece: str) -> None:
+    assert growth(lambda size: _of("#EXTINF:1" + piece * size + "!\nx.mp3\n"), 2000) < 24
+
+
+@pytest.mark.parametrize("piece", [" ", ";", "a; ", "  ,  "])
+def test_no_cell_of_a_table_takes_more_work_than_it_is_long(piece: str) -> None:
+    table = 'title,artists\nx,"a{}b"\n'
+    assert growth(lambda size: list(parse(table.format(piece * size).encode(), "a.csv").entries), 2000) < 24
+
+
+def test_what_follows_the_duration_may_be_anything() -> None:
+    for text, title in (
+        (' a="1" b=2,T', "T"), (",T, U", "T, U"), ('1 a="x,y" b="",T "q, r"', 'T "q, r"'), (' a="1,T', "T"),
+        (" no attribute,T", "T"), ('-1 a="1"!', "x"), ("", "x"), ("99999999999999999999,T", "T"),
+    ):  # fmt: skip
+        (entry,) = _of(f"#EXTINF:{text}\nx.mp3\n")
+        assert entry.title == title
 
 
 def test_xspf(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ AT = "https://h.example/rest/stream"
 @pytest.mark.parametrize(
     "query",
     ["token=x", "access_token=x", "accessToken=x", "authkey=x", "auth_key=x", "api-key=x", "apikey=x", "vkey=x",
-     "sign=x", "upsig=x", "Key-Pair-Id=x", "AWSAccessKeyId=x", "X-Amz-Signature=x", "wsSecret=x", "sessionid=x", "a=1&pwd=x",
-     "expires=1", "expiretime=1", "X-Plex-Token=x", "ticket=x", "noncestr=x", "oauth_nonce=x", "Policy=x", "passwd=x"],
+     "sign=x", "upsig=x", "Key-Pair-Id=x", "AWSAccessKeyId=x", "X-Amz-Signature=x", "wsSecret=x", "sessionid=x",
+     "a=1&pwd=x", "expires=1", "expiretime=1", "X-Plex-Token=x", "ticket=x", "noncestr=x", "oauth_nonce=x", "Policy=x",
+     "passwd=x"],
 )  # fmt: skip
 def test_credentials_and_signatures_do_not_last(query: str) -> None:
     assert is_short_lived(f"{AT}?{query}")

@@ -11,7 +11,8 @@ from dalsegno import durable
 logger = logging.getLogger(__name__)
 
 COVERS = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG\r\n\x1a\n", ".png"))
-_TIMED = re.compile(r"^\s*\[\d+:\d\d(?:[.:]\d+)?\]", re.MULTILINE)
+_TIMED = re.compile(r"^[^\S\n]*\[\d+:\d\d(?:[.:]\d+)?\]", re.MULTILINE)
+"""At the head of a line. Not \\s, which goes on over empty lines, from each of them anew."""
 
 
 def write_companions(

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from dalsegno.sources.model import Track
@@ -278,7 +279,7 @@ _NOBODY = frozenset({"", "various artists", "various", "unknown artist", "unknow
 
 def split_artists(text: str) -> tuple[str, ...]:
     """The artists in one text, as written. A band whose name holds a separator is split too, on both sides alike."""
-    text = unicodedata.normalize("NFKC", text)
+    text = " ".join(unicodedata.normalize("NFKC", text).split())  # of a run of spaces the pattern tries every part
     found = (part.strip(" \t,&/") for part in _BETWEEN.split(text))
     return tuple(dict.fromkeys(part for part in found if part)) or ((text.strip(),) if text.strip() else ())
 
@@ -293,7 +294,9 @@ def _aliases(artist: str) -> frozenset[str]:
 
 
 def _people(artists: Iterable[str], guests: Iterable[str] = ()) -> list[frozenset[str]]:
-    found = [_aliases(artist[:200]) for text in artists for artist in split_artists(text[:TITLE_MAX])]
+    found = [
+        _aliases(artist[:200]) for text in islice(artists, 2 * PEOPLE_MAX) for artist in split_artists(text[:TITLE_MAX])
+    ]
     found += [_aliases(guest[:200]) for guest in guests]
     return list(dict.fromkeys(each for each in found if each))[:PEOPLE_MAX]
 

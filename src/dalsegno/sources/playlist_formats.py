@@ -77,7 +77,8 @@ def _decoded(body: bytes, suffix: str) -> str:
 
 # ---- M3U ----
 
-_EXTINF = re.compile(r"#EXTINF:\s*(-?\d+(?:\.\d+)?)?((?:\s+[\w-]+=(?:\"[^\"]*\"|\S+))*)\s*(?:,(.*))?$").match
+_EXTINF = re.compile(r"#EXTINF:\s*(-?\d{1,9}(?:\.\d{1,9})?)?").match
+_QUOTE_OR_COMMA = re.compile(r"[\",]").finditer
 
 
 def _m3u(text: str) -> Listing:
@@ -94,7 +95,7 @@ def _m3u_entries(text: str) -> Iterator[Entry]:
         found = _EXTINF(line)
         if found:
             seconds = float(found[1] or 0)
-            entry = replace(_spoken(found[3] or ""), duration=seconds if seconds > 0 else None)
+            entry = replace(_spoken(_after_attributes(line[found.end() :])), duration=seconds if seconds > 0 else None)
         elif line.startswith("#EXTART:"):
             artist = line[8:].strip()
         elif line.startswith("#EXTALB:"):
@@ -105,6 +106,17 @@ def _m3u_entries(text: str) -> Iterator[Entry]:
                 entry = replace(entry, artists=(artist,), title=title.removeprefix(f"{artist} - "))
             yield replace(entry, album=album, place=line, title=entry.title or stem(line))
             entry, artist = Entry(), ""
+
+
+def _after_attributes(text: str) -> str:
+    """What stands behind the first comma that is in no quotes: `tvg-id="x,y",Title`."""
+    quoted = False
+    for found in _QUOTE_OR_COMMA(text):
+        if found[0] == '"':
+            quoted = not quoted
+        elif not quoted:
+            return text[found.end() :]
+    return text.partition(",")[2] if quoted else ""
 
 
 def _spoken(text: str) -> Entry:
@@ -212,16 +224,14 @@ def _csv_entries(text: str, delimiter: str, columns: dict[str, int]) -> Iterator
 
 
 def _row(values: dict[str, str]) -> Entry:
-    several = (
-        re.split(r"\s*;\s*|, ", values.get("artists", "")) if values.get("artists") else [values.get("artist", "")]
-    )
+    several = re.split(";|, ", values["artists"]) if values.get("artists") else [values.get("artist", "")]
     milliseconds = _int(values.get("milliseconds", ""))
     year = re.match(r"[12]\d{3}", values.get("year", ""))
     place, own = values.get("place", ""), values.get("id", "")
     known_as = own if ":" in own else values.get("service_id", "")
     return Entry(
         title=values.get("title", "") or (stem(place) if place else ""),
-        artists=tuple(each for each in several if each),
+        artists=tuple(each.strip() for each in several if each.strip()),
         album=values.get("album", ""),
         track_no=_int(values.get("track_no", "")),
         disc_no=_int(values.get("disc_no", "")),

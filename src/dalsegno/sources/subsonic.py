@@ -18,6 +18,8 @@ from dalsegno.sources.suffixes import lossless
 
 PAGE = 500
 """The most that the protocol lets one ask for at once."""
+TITLE_MAX = 500
+"""Letters of a title that are looked at: brackets without end take the square of them."""
 POOLS = {"playlists": "Playlists", "starred": "Starred", "albums": "Albums", "library": "Whole library"}
 _NOBODY = re.compile(r"\[(unknown|non-album)[^\]]*\]", re.IGNORECASE).fullmatch
 _ASIDE = re.compile(r"\s*[(\[\uff08\u3010][^)\]\uff09\u3011]*[)\]\uff09\u3011]")
@@ -80,7 +82,7 @@ class Subsonic(Source):
 
     def search(self, track: Track) -> Iterable[Track]:
         artist = track.artists[0] if track.artists else ""
-        bare = _ASIDE.sub("", track.title).strip()
+        bare = _ASIDE.sub("", " ".join(track.title[:TITLE_MAX].split())).strip()
         seen: set[str] = set()
         # Some servers look for every word in all fields, some for the whole text in the title: ask both ways.
         for query in dict.fromkeys((f"{track.title} {artist}".strip(), track.title, bare)):
