@@ -1,17 +1,20 @@
-"""A library that is not where it was: a disk that is not mounted, or another machine's folder."""
+"""A library or a store that is not where it was: a disk that is not mounted, or another machine's folder."""
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from dalsegno import Store
 from dalsegno.catalog import upload
 from dalsegno.catalog.catalog import _backend
-from dalsegno.catalog.presence import Presence
+from dalsegno.catalog.presence import STORE_MARKER, Presence
+from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.templates import order
 from dalsegno.cli.ask import ask
 from tests import audio
@@ -112,3 +115,87 @@ def test_an_upload_is_left_to_the_machine_that_has_the_file(
     with at_work(store, settings):
         wait_until(lambda: status_of(store, job) == "completed", "the job to complete", 60)
     assert len(audio_in(desk.archive)) == 3
+
+
+# --- a folder that files go to --------------------------------------------------------------------
+
+
+def test_nothing_is_stored_into_an_empty_mount_point(desk: Desk, store: Store) -> None:
+    for number in range(3):
+        desk.song(f"song {number}", ok(audio.wav(0.1, number)))
+    assert status_of(store, run(store, desk.settings())) == "completed"
+    aside = desk.archive.rename(desk.archive.with_name("aside"))
+    desk.archive.mkdir()
+    desk.song("song 3", ok(audio.wav(0.1, 3)))
+
+    job = run(store, desk.settings())
+
+    row = job_of(store, job)
+    assert row["status"] == "paused"
+    assert row["pause_reason"].startswith(f"store_missing: the store at {desk.archive} is not there on ")
+    assert "Is its disk mounted?" in row["pause_reason"]
+    assert list(desk.archive.iterdir()) == []
+    desk.archive.rmdir()
+    aside.rename(desk.archive)
+    assert ask(store, "resume", job_id=job).status == "applied"
+    with at_work(store, desk.settings()):
+        wait_for_job(store, job, ENDED, 60)
+    assert status_of(store, job) == "completed"
+    assert len(audio_in(desk.archive)) == 4
+
+
+def test_a_store_that_lost_its_files_gets_them_again(desk: Desk, store: Store) -> None:
+    for number in range(3):
+        desk.song(f"song {number}", ok(audio.wav(0.1, number)))
+    assert status_of(store, run(store, desk.settings())) == "completed"
+    first, second, _ = audio_in(desk.archive)
+    first.unlink()
+    second.write_bytes(b"somebody else's")
+
+    job = run(store, desk.settings(), "upload")
+
+    assert statuses_of(store, job, "upload") == {"succeeded": 2, "skipped": 1}
+    assert second.read_bytes() == b"somebody else's"
+    stored = {file.read_bytes() for file in audio_in(desk.archive)}
+    assert stored == {*(audio.wav(0.1, number) for number in range(3)), b"somebody else's"}
+    assert statuses_of(store, run(store, desk.settings(), "upload"), "upload") == {"skipped": 3}
+
+
+def test_a_store_that_was_emptied_is_filled_again_when_its_id_is_put_back(desk: Desk, store: Store) -> None:
+    desk.song("song", ok(audio.wav(0.1, 1)))
+    assert status_of(store, run(store, desk.settings())) == "completed"
+    known = (desk.archive / STORE_MARKER).read_text()
+    shutil.rmtree(desk.archive)
+
+    job = run(store, desk.settings(), "upload")
+
+    reason = job_of(store, job)["pause_reason"]
+    assert reason.startswith("store_missing: ")
+    assert f"write {known.strip()} into {desk.archive / STORE_MARKER}" in reason
+    desk.archive.mkdir()
+    (desk.archive / STORE_MARKER).write_text(known)
+    assert ask(store, "resume", job_id=job).status == "applied"
+    with at_work(store, desk.settings()):
+        wait_for_job(store, job, ENDED, 60)
+    assert statuses_of(store, job, "upload") == {"succeeded": 1}
+    assert len(audio_in(desk.archive)) == 1
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_a_store_of_an_earlier_version_is_known_by_its_files(desk: Desk, store: Store, mounted: bool) -> None:
+    desk.song("song", ok(audio.wav(0.1, 1)))
+    assert status_of(store, run(store, desk.settings())) == "completed"
+    (desk.archive / STORE_MARKER).unlink()
+    forget = sa.update(backends).where(backends.c.kind == "file").values(capabilities={"metadata": True})
+    store.write("test", lambda tx: tx.conn.execute(forget).rowcount)
+    if not mounted:
+        desk.archive.rename(desk.archive.with_name("aside"))
+
+    job = run(store, desk.settings(), "upload")
+
+    if mounted:
+        assert statuses_of(store, job, "upload") == {"skipped": 1}
+        assert (desk.archive / STORE_MARKER).is_file()
+    else:
+        assert job_of(store, job)["pause_reason"].startswith("store_missing: ")
+        assert not desk.archive.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Store
+from dalsegno.catalog import spots
 from dalsegno.catalog.downloader import _may_pass, useless
 from dalsegno.catalog.fetch import Broken, Cancelled, Refused
 from dalsegno.catalog.part import PartBusy
@@ -653,6 +655,28 @@ def test_a_store_that_dies_during_uploads_loses_nothing(
     assert len(here) == 60
     assert set(found.values()) == here
     assert_sound(store, job)
+
+
+@on_s3
+def test_what_is_gone_from_a_bucket_is_noticed_by_spot_checks_or_when_asked_for(
+    desk: Desk, store: Store, juice: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        desk.song(f"song {number}", ok(audio.flac(0.02, number)))
+    prefix = f"gone-{'pg' if store.shared else 'lite'}"
+    settings = desk.settings(object_store=f"s3://{juice.bucket}/{prefix}", **s3_keys(juice))
+    assert status_of(store, run(store, settings)) == "completed"
+    keys = [place.path for place in places(store) if place.kind == "s3"]
+    with contextlib.closing(juice.client()) as client:
+        client.delete_object(Bucket=juice.bucket, Key=f"{prefix}/{keys[0]}")
+        monkeypatch.setattr(spots, "FIRST", 0)
+        assert statuses_of(store, run(store, settings, "upload"), "upload") == {"skipped": 3}
+        sure = run(store, settings, "upload", options={"verify": True})
+        assert statuses_of(store, sure, "upload") == {"succeeded": 1, "skipped": 2}
+        client.delete_object(Bucket=juice.bucket, Key=f"{prefix}/{keys[1]}")
+    monkeypatch.undo()
+    assert statuses_of(store, run(store, settings, "upload"), "upload") == {"succeeded": 1, "skipped": 2}
+    assert len(bucket(juice, prefix)) == 3
 
 
 def _is_open(store: Store, name: str) -> bool:

@@ -15,7 +15,7 @@ from dalsegno.catalog.exporter import Exporter
 from dalsegno.catalog.leftovers import look_over
 from dalsegno.catalog.library import Copy
 from dalsegno.catalog.passages import passage
-from dalsegno.catalog.presence import Presence
+from dalsegno.catalog.presence import Presence, StorePresence
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.model.breaker import Breaker
 from dalsegno.model.identity import identity
@@ -48,6 +48,7 @@ class Catalog:
         self.http = Http()
         self.exporter = Exporter(store)
         self.presence = Presence(store, settings.node_name)
+        self.store_presence = StorePresence(store, settings.node_name)
         self.throttle = Throttle(settings.upload_bandwidth) if settings.upload_bandwidth else None
         self._sources: dict[str, Sources] = {}
         self._stores: dict[str, ObjectStore] = {}

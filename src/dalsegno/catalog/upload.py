@@ -14,9 +14,11 @@ import sqlalchemy as sa
 
 from dalsegno.catalog.ahead import Ahead
 from dalsegno.catalog.library import Holding, Placed, is_listed, put_locations, songs_in
+from dalsegno.catalog.presence import StoreMissing
 from dalsegno.catalog.schema import file_assets, file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.scope import check_names, parse_scope
+from dalsegno.catalog.spots import SpotChecks
 from dalsegno.catalog.suspects import Suspects
 from dalsegno.catalog.turns import Turns
 from dalsegno.engine.service import Service
@@ -30,6 +32,7 @@ from dalsegno.objects.errors import (
     StoreRefused,
     UploadCancelled,
 )
+from dalsegno.objects.local import FolderStore, explained
 from dalsegno.objects.model import ObjectStore, Put, Unfinished
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ class Upload:
         self._turns = Turns()
         self._suspects = Suspects(catalog.store)
         self._ahead = Ahead(catalog.store)
+        self._spots = SpotChecks(catalog.permit)
         mimetypes.init()  # now, not in each of ten threads at once
 
     def service(self) -> Service:
@@ -90,10 +94,21 @@ class Upload:
             self._catalog.catch_up(root)
         number = int(item.key.partition(":")[2])
         backend = self._catalog.backend(target.kind, target.identity)
-        found = self._ahead.look(item, number)
-        if found is None or found.sha256 is None:
-            return Fail(f"song {number} has no file; download it first", code="not_downloaded")
-        there = next((copy for copy in found.copies if copy.backend_id == backend), None)
+        try:
+            if isinstance(target, FolderStore):
+                with explained(target.root):
+                    self._catalog.store_presence.mark(target.root)
+            found = self._ahead.look(item, number)
+            if found is None or found.sha256 is None:
+                return Fail(f"song {number} has no file; download it first", code="not_downloaded")
+            there = next((copy for copy in found.copies if copy.backend_id == backend), None)
+            if there is not None and not item.forced and not self._spots.has(item, target, there):
+                self._probe(target, backend)  # the store as a whole is there
+                there = None
+        except StoreMissing as error:
+            return PauseJob(str(error), code=error.code)
+        except StoreError as error:
+            return _refused(error, target)
         local = found.local() if there is None or item.forced or item in self._suspects else None
         if there is not None and not item.forced and local is None:
             return Skip("it is there already", _result(found, there.path))
@@ -259,7 +274,11 @@ def _outlived(tx: Tx, backend: int, path: str) -> sa.RowMapping | None:
 
 
 def _keep_probe(tx: Tx, backend: int, found: dict[str, Any]) -> None:
-    tx.conn.execute(sa.update(backends).where(backends.c.id == backend).values(capabilities=found, probed_at=tx.now))
+    """Beside its id, where it has one."""
+    one = backends.c.id == backend
+    known = tx.conn.execute(sa.select(backends.c.capabilities).where(one)).scalar()
+    found = {**(known if isinstance(known, dict) else {}), **found}
+    tx.conn.execute(sa.update(backends).where(one).values(capabilities=found, probed_at=tx.now))
 
 
 def _lost(found: Holding) -> Outcome:

@@ -144,6 +144,11 @@ class ObjectStore:
     def stat(self, key: str) -> Stored | None:
         raise NotImplementedError
 
+    def size(self, key: str) -> int | None:
+        """A look without reading anything: how large what is there is, None where nothing is."""
+        found = self.stat(key)
+        return None if found is None else found.size
+
     def put(
         self,
         key: str,

@@ -198,6 +198,7 @@ MEANINGS = {
     "source_changed": (N_("The file changed while it was being sent"), N_("Retry once it is still.")),
     "store_failed": (N_("The store failed"), ""),
     "store_full": (N_("The store is full"), N_("Make room there, then resume.")),
+    "store_missing": (N_("The store is not there"), N_("Mount it, then resume.")),
     "store_refused": (N_("The store refused it"), ""),
     "store_unavailable": (N_("The store is not available just now"), N_("It is tried again by itself.")),
     "stream_only": (N_("It is offered only as a stream in pieces"), ""),
