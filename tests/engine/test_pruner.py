@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from dalsegno.requests.ask import ask
 from dalsegno.requests.body import body_of
 from dalsegno.requests.view import counts_of
 from dalsegno.settings import Settings
-from dalsegno.store.months import month_of, months
+from dalsegno.store.months import month_of, months, next_month
 from dalsegno.store.schema import (
     artifacts,
     bulk_items,
@@ -344,12 +345,39 @@ def test_an_engine_prunes_by_itself_and_says_when_it_last_did(store: Store, monk
     def work(_: object) -> None:
         return None
 
-    with Engine(store, [work], SWIFT):
+    with Engine(store, [work], replace(SWIFT, retention=policies())):
         wait_until(lambda: there(store) == [newest], "the old job to go")
         wait_until(
             lambda: every(store, sa.select(system_settings).where(system_settings.c.key == LAST)),
             "the round to be told",
         )
+
+
+def test_an_engine_that_was_told_nothing_takes_nothing_from_a_database_of_many(
+    postgres_url: str, stores: Callable[..., Store], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruner_module, "FIRST_AFTER", 0.0)
+    store = stores(postgres_url, clock)
+    old = done(store)
+    clock.advance(100 * DAY)
+    newest = done(store)
+    clock.advance(100 * DAY)
+    later = next_month(next_month(month_of(clock.now())))
+    with Engine(store, [], SWIFT):
+        clock.advance(31 * DAY)
+        wait_until(lambda: any(each.first == later for each in store.read(months)), "months, made ahead by a round")
+    assert there(store) == [old, newest]
+    assert events_of(store, job_id=old)
+    assert every(store, sa.select(system_settings).where(system_settings.c.key == LAST)) == []
+
+
+def test_months_that_nobody_can_keep_stay(postgres_url: str, stores: Callable[..., Store], clock: ManualClock) -> None:
+    store = stores(postgres_url, clock)
+    done(store)
+    before = {each.name for each in store.read(months)}
+    clock.advance(300 * DAY)
+    assert prune(store)["months"] == 0
+    assert before <= {each.name for each in store.read(months)}
 
 
 def test_months_are_made_before_an_engine_that_was_off_for_long_says_anything(

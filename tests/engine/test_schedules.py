@@ -20,7 +20,7 @@ from dalsegno.engine import schedules as engine
 from dalsegno.engine.orders import Order, Ready, as_stored
 from dalsegno.engine.schedules import Schedule
 from dalsegno.engine.submit import apply_workflow
-from dalsegno.engine.timekeeper import keep_time
+from dalsegno.engine.timekeeper import BATCH, keep_time
 from dalsegno.errors import (
     CronInvalid,
     DatabaseUnavailable,
@@ -31,7 +31,7 @@ from dalsegno.errors import (
     UpstreamFailed,
 )
 from dalsegno.store.schema import jobs, schedule_runs, schedules
-from tests.helpers import SWIFT, events_of, every, job_of, one, one_step, types_of, wait_until
+from tests.helpers import SWIFT, events_of, every, job_of, named, one, one_step, types_of, wait_until
 
 HOUR = 3600
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
@@ -181,6 +181,47 @@ def test_whatever_preparing_raises_is_what_became_of_the_run(stored: Store, cloc
 
     keep_time(stored, broken)
     assert told(stored, number) == [(hour(1), "failed", "internal_error")]
+
+
+def test_what_an_engine_cannot_make_ready_is_left_to_one_that_can(stored: Store, clock: ManualClock) -> None:
+    theirs = [add(stored, f"theirs-{each:03}", workflow="full") for each in range(BATCH + 1)]
+    mine = add(stored, "zz-mine")
+    clock.advance(HOUR)
+
+    def ours(order: Order) -> bool:
+        return order.workflow == WORKFLOW.name
+
+    assert keep_time(stored, as_stored, ours=ours) == hour(2)  # and nobody asks again at once for what is left
+    assert told(stored, mine) == [(hour(1), "started", None)]
+    assert all(row(stored, each)["next_at"] == hour(1) for each in theirs)
+    act(stored, engine.run_now, theirs[0], "nas")
+    keep_time(stored, as_stored, ours=ours)
+    assert [outcome for _, outcome, _ in told(stored, theirs[0])] == ["waiting"]
+    act(stored, lambda tx: apply_workflow(tx, named(*WORKFLOW.steps).model_copy(update={"name": "full"})))
+    keep(stored, clock)
+    assert (hour(1), "started", None) in told(stored, theirs[0])
+
+
+def test_an_engine_that_was_told_nothing_leaves_what_it_has_no_services_for(
+    postgres_url: str, stores: Callable[..., Store]
+) -> None:
+    store = stores(postgres_url)
+    other = one_step("collect")
+    for each in (WORKFLOW, other):
+        store.write("workflow", lambda tx, each=each: apply_workflow(tx, each))  # type: ignore[misc]
+    left = [add(store, "full", workflow="full", request={}), add(store, "other", workflow=other.name)]
+    number = add(store)
+    past = datetime.now(UTC) - timedelta(hours=2)
+    store.write("past", lambda tx: tx.conn.execute(sa.update(schedules).values(next_at=past)))
+
+    @service("work")
+    def work(_: object) -> None:
+        return None
+
+    with Engine(store, [work], SWIFT):
+        wait_until(lambda: started(store), "what it has services for")
+    assert told(store, number)[-1][1] == "started"
+    assert [(told(store, each), row(store, each)["next_at"]) for each in left] == [([], past), ([], past)]
 
 
 def test_trouble_with_one_order_is_told_without_secrets_and_keeps_nobody_waiting(

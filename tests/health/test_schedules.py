@@ -28,6 +28,7 @@ def test_a_schedule_that_starts_nothing_is_told_until_it_does(still: Store, cloc
     clock.advance(300)
     late = found(still)["schedule_late"]
     assert 'Schedule "nightly" was due' in late.says
+    assert "knows gone" in late.fix
     keep_time(still, as_stored)
     failed = found(still)["schedule_failed"]
     assert 'no workflow "gone"' in failed.says

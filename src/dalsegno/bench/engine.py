@@ -35,7 +35,7 @@ def measure(store: Store, count: int, *, workers: int = 10) -> dict[str, Any]:
     job = submit(store, WORKFLOW, items=keys)
     enqueue = time.perf_counter() - before
     before = time.perf_counter()
-    with Engine(store, [service], EngineOptions(keep_logs=False)) as engine:
+    with Engine(store, [service], EngineOptions(keep_logs=False, prepare=None, retention=None)) as engine:
         engine.wait(job.job_id)
         drain = time.perf_counter() - before
         pickups = sorted(_pickup(store, number, started, arrived) for number in range(PICKUPS))

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno.engine import limits
-from dalsegno.engine.engine import Engine
+from dalsegno.engine.engine import Engine, EngineOptions
 from dalsegno.engine.service import service
 from dalsegno.engine.submit import submit
 from dalsegno.model.limit import Limit
@@ -33,7 +33,7 @@ def measure(store: Store, rate: int, window: float, *, workers: int = 8) -> dict
 
     pruning, limits.PRUNE_EVERY = limits.PRUNE_EVERY, 1 << 60
     try:
-        with Engine(store, [call]) as engine:
+        with Engine(store, [call], EngineOptions(prepare=None, retention=None)) as engine:
             workflow = Workflow(name="bench-limits", steps=(Step(key="call", service="bench"),))
             job = submit(store, workflow, items=[f"call-{number}" for number in range(rate * (WINDOWS + 1))])
             engine.wait(job.job_id)

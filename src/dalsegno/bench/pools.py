@@ -72,7 +72,8 @@ class Run:
         workflow = Workflow(name=service.name, steps=(Step(key="work", service=service.name),))
         submit(store, workflow, items=[f"item-{number}" for number in range(self.items)])
         most = {service.name: self.workers} if name == "elastic_equal" else {}
-        engine = Engine(store, [service], EngineOptions(keep_logs=False, drain_seconds=0, phase_workers_max=most))
+        options = EngineOptions(keep_logs=False, drain_seconds=0, phase_workers_max=most, prepare=None, retention=None)
+        engine = Engine(store, [service], options)
         pool = engine.pools[service.name]
         if name == "fixed" and isinstance(pool, PhasedPool):
             pool.places.rule = Fixed(self.workers, self.workers, pool.places.rule.stock)

@@ -24,20 +24,21 @@ from dalsegno.engine.holds import hold
 from dalsegno.engine.item import Item
 from dalsegno.engine.logbridge import LogBridge
 from dalsegno.engine.looper import Looper
-from dalsegno.engine.orders import Prepare, as_stored
+from dalsegno.engine.orders import Order, Prepare, as_stored
 from dalsegno.engine.pauses import pause_job
 from dalsegno.engine.phases import pool_of_phases
 from dalsegno.engine.planner import Planner
-from dalsegno.engine.pruner import Policies, Pruner, default_policy
+from dalsegno.engine.pruner import Policies, Pruner, default_policy, keep_all
 from dalsegno.engine.rescuer import Rescuer, rescue_all
 from dalsegno.engine.scheduler import Scheduler
 from dalsegno.engine.service import Service, Services
 from dalsegno.engine.settler import Settler
+from dalsegno.engine.submit import load_workflow
 from dalsegno.engine.timekeeper import Timekeeper
 from dalsegno.engine.usher import Usher
 from dalsegno.engine.verdict import Rules
 from dalsegno.engine.waiting import wait_for_job
-from dalsegno.errors import DalSegnoError
+from dalsegno.errors import DalSegnoError, WorkflowUnknown
 from dalsegno.model.backoff import Backoff
 from dalsegno.model.outcome import Interrupted, Release
 from dalsegno.model.states import JobStatus
@@ -69,15 +70,22 @@ class EngineOptions:
     find: Finder | None = None
     """How items are found by a query, for commands about many of them."""
     prepare: Prepare | None = as_stored
-    """How what a schedule orders is made ready; None: schedules are left to other engines."""
+    """How what a schedule orders is made ready; None: schedules are left to other engines. On a shared database
+    `as_stored` leaves to them what they may know more about: workflows of which it has not every service."""
     retention: Policies | None = default_policy
-    """How long what is over is kept; None: that is left to other engines."""
+    """How long what is over is kept; None: that is left to other engines. On a shared database so is the default:
+    those who were told how long may be at work there."""
     archive: Keep | None = None
-    """Where months of events and logs are put before they go."""
+    """Where months of events and logs are put before they go; None: they stay."""
 
 
 class Engine:
-    """Runs services on a store until stopped. Use it as a context manager, or start() and stop()."""
+    """Runs services on a store until stopped. Use it as a context manager, or start() and stop().
+
+    On PostgreSQL an engine that was given no `retention` takes nothing away, and of the schedules it starts only those
+    whose workflow is stored and made of services that it has: `dalsegno serve` may be at work beside it, and knows the
+    settings.
+    """
 
     def __init__(self, store: Store, services: Iterable[Service], options: EngineOptions | None = None) -> None:
         self.store = store
@@ -97,10 +105,13 @@ class Engine:
         self._commander = Commander(store, self.options.find, self._settler.in_hand)
         self._timekeeper = None
         if self.options.prepare is not None:
-            self._timekeeper = Timekeeper(store, self.options.prepare, self.options.secrets)
+            ours = self._ours if self.options.prepare is as_stored and store.shared else None
+            self._timekeeper = Timekeeper(store, self.options.prepare, self.options.secrets, ours)
         self._pruner = None
         if self.options.retention is not None:
-            self._pruner = Pruner(store, self.options.retention, self.options.archive)
+            untold = self.options.retention is default_policy and store.shared
+            policies = keep_all if untold else self.options.retention  # its months are made ahead all the same
+            self._pruner = Pruner(store, policies, self.options.archive)
         self._planner = Planner(store, self.services, self._process_id)
         self._rescuer = Rescuer(store, self._process_id, self.options.lease_seconds / 3)
         self._logs = LogBridge(store, self.options.secrets) if self.options.keep_logs else None
@@ -274,6 +285,14 @@ class Engine:
                     self._scheduler.told(topic[5:])
                 case _ if topic.startswith("work:") and topic[5:] in self.services:
                     self._claimer.told(topic[5:])
+
+    def _ours(self, order: Order) -> bool:
+        """Whether a workflow that is ordered is stored, and has no step but of services that are here."""
+        try:
+            workflow = self.store.read(lambda tx: load_workflow(tx, order.workflow))[1]
+        except (WorkflowUnknown, ValueError):  # the words of a newer version, perhaps
+            return False
+        return all(step.service in self.services for step in workflow.steps)
 
     def _warn_if_moved(self) -> None:
         moved = self.store.read(lambda tx: read_note(tx, MOVED))

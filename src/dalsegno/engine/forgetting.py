@@ -108,14 +108,15 @@ def _months(store: Store, pace: Pace, policy: Policy, keep: Keep | None) -> Gene
     with suppress(Busy):
         pace.step(store, ensure_ahead)
     yield Counter()
+    if keep is None:  # whoever wants them dropped unseen says so: RETENTION_ARCHIVE=off is a Keep, too
+        return
     for month in store.read(old_months(policy, store.clock.now())):
-        if keep is not None and not (yield from _kept(keep, month)):
+        if not (yield from _kept(keep, month)):
             continue
 
         def work(tx: Tx, month: Month = month) -> None:
             lock_month(tx, month)
-            if keep is not None:
-                keep.dropping(tx, month)
+            keep.dropping(tx, month)
             drop_month(tx, month)
             set_mark(tx, ALL, month.table, removed=month.rows)
 

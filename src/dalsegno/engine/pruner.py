@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from dalsegno.engine.forgetting import Keep, forget_bulk, forget_lane, forget_old
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.pruning import Elsewhere, Pace, Taken, prune_failed, prune_jobs
-from dalsegno.model.retention import Policy
+from dalsegno.model.retention import KEEP_ALL, Policy
 from dalsegno.store.hot import Event
 from dalsegno.store.schema import lanes, system_settings
 from dalsegno.store.tidying import give_back
@@ -39,7 +39,12 @@ Policies = Callable[[Iterable[str]], Policy]
 
 
 def default_policy(_lanes: Iterable[str]) -> Policy:
+    """Of an engine that was told nothing, on a database that is its own."""
     return Policy()
+
+
+def keep_all(_lanes: Iterable[str]) -> Policy:
+    return KEEP_ALL
 
 
 class Pruner(Looper):
@@ -96,7 +101,8 @@ def one_round(
     if not store.shared and any(total[kind] for kind in TOLD):
         while pace.step(store, lambda tx: give_back(tx, pace.rows)):
             yield Counter()
-    pace.step(store, lambda tx: _tell(tx, total))
+    if policy != KEEP_ALL:  # or nobody would be told that those who prune have stopped
+        pace.step(store, lambda tx: _tell(tx, total))
 
 
 def _steps(store: Store, pace: Pace, policy: Policy, names: list[str], keep: Keep | None) -> Iterator[Taken]:

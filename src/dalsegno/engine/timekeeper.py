@@ -7,8 +7,8 @@ crash nothing is left or all of it. A due time is behind `next_at` for good, wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -35,44 +35,70 @@ BREATHER = 0.02
 
 Make = Callable[[sa.RowMapping], Ready | Refused]
 """What a schedule orders, made ready."""
+Ours = Callable[[Order], bool]
+"""Whether this engine can make an order ready; where it cannot, the schedule is left to another engine."""
 
 
 class Timekeeper(Looper):
     name = NAME
 
-    def __init__(self, store: Store, prepare: Prepare, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, store: Store, prepare: Prepare, secrets: Sequence[str] = (), ours: Ours | None = None) -> None:
         super().__init__()
         self.interval = store.poll_seconds  # a machine that slept, or whose clock was moved, is that much late
         self._store = store
         self._prepare = prepare
         self._secrets = secrets
+        self._ours = ours
 
     def tick(self) -> float | None:
-        next_at = keep_time(self._store, self._prepare, lambda: self.stopping, self._secrets)
+        next_at = keep_time(self._store, self._prepare, lambda: self.stopping, self._secrets, self._ours)
         if next_at is None:
             return None
         return min(self.interval, max(BREATHER, (next_at - self._store.clock.now()).total_seconds()))
 
 
 def keep_time(
-    store: Store, prepare: Prepare, stopping: Callable[[], bool] = lambda: False, secrets: Sequence[str] = ()
+    store: Store,
+    prepare: Prepare,
+    stopping: Callable[[], bool] = lambda: False,
+    secrets: Sequence[str] = (),
+    ours: Ours | None = None,
 ) -> datetime | None:
-    """Do what is due; returns when something is due next."""
+    """Do what is due; returns when something is due next, of what is not left to other engines."""
 
     def make(row: sa.RowMapping) -> Ready | Refused:
-        return made_ready(prepare, Order(row["workflow"], row["request"]), secrets)
+        return made_ready(prepare, _order(row), secrets)
+
+    def mine(row: sa.RowMapping) -> bool:
+        return ours is None or ours(_order(row))
 
     next_at, some_wait = store.read(_look)
-    more = next_at is not None and next_at <= store.clock.now()
-    while more and not stopping():
-        due = store.read(lambda tx: tx.rows(_DUE, {"now": tx.now}))
-        moved = [_keep(store, make, row) for row in due if not stopping()]
-        more = len(due) == BATCH and any(moved)
-        next_at = store.read(_look)[0]
+    if next_at is not None and next_at <= store.clock.now():
+        kept = [_keep(store, make, row) for row in _pages(store, _DUE, "next_at", stopping) if mine(row)]
+        next_at = store.read(_following if all(kept) else _next)
     if some_wait:
-        for row in store.read(lambda tx: tx.rows(_CAN_START)):
-            _take_up(store, make, row)
+        for row in _pages(store, _CAN_START, "due_at", stopping):
+            if mine(row):
+                _take_up(store, make, row)
     return next_at
+
+
+def _order(row: sa.RowMapping) -> Order:
+    return Order(row["workflow"], row["request"])
+
+
+def _pages(store: Store, query: sa.Select[Any], order: str, stopping: Callable[[], bool]) -> Iterator[sa.RowMapping]:
+    """All of them, each once: what is left to others must not stand in the way of what comes after it."""
+    after: dict[str, Any] = {"at": FIRST, "id": 0}
+    while True:
+        page = store.read(lambda tx, after=after: tx.rows(query, {"now": tx.now, **after}))  # type: ignore[misc]
+        for row in page:
+            if stopping():
+                return
+            yield row
+        if len(page) < BATCH:
+            return
+        after = {"at": page[-1][order], "id": page[-1]["id"]}
 
 
 # Two index entries, however many schedules there are.
@@ -80,9 +106,17 @@ _LOOK = sa.select(
     sa.select(sa.func.min(schedules.c.next_at)).where(schedules.c.next_at.is_not(None)).scalar_subquery().label("next"),
     sa.exists(sa.select(schedule_runs.c.id).where(WAITING)).label("waiting"),
 )
+_NOW, _AT = sa.bindparam("now", type_=UtcTime), sa.bindparam("at", type_=UtcTime)
+_ID: sa.BindParameter[int] = sa.bindparam("id")
+FIRST = datetime(1, 1, 2, tzinfo=UTC)
+"""Before anything that was ever due."""
 _DUE = (
     sa.select(schedules)
-    .where(schedules.c.next_at.is_not(None), schedules.c.next_at <= sa.bindparam("now", type_=UtcTime))
+    .where(
+        schedules.c.next_at.is_not(None),
+        schedules.c.next_at <= _NOW,
+        sa.tuple_(schedules.c.next_at, schedules.c.id) > sa.tuple_(_AT, _ID),
+    )
     .order_by(schedules.c.next_at, schedules.c.id)
     .limit(BATCH)
 )
@@ -94,22 +128,37 @@ _CAN_START = (
         schedules.c.workflow,
         schedules.c.request,
         schedules.c.updated_at,
+        schedule_runs.c.due_at,
     )
     .join(schedules, schedules.c.id == schedule_runs.c.schedule_id)
     .outerjoin(jobs, jobs.c.id == schedules.c.last_job_id)
     .where(
         WAITING,
+        sa.tuple_(schedule_runs.c.due_at, schedule_runs.c.id) > sa.tuple_(_AT, _ID),
         sa.or_(schedules.c.overlap != "queue", jobs.c.id.is_(None), jobs.c.status.in_(sorted(JOB_FINISHED))),
     )
     .order_by(schedule_runs.c.due_at, schedule_runs.c.id)
     .limit(BATCH)
 )
 
+_FOLLOWING = sa.select(sa.func.min(schedules.c.next_at)).where(schedules.c.next_at > _NOW)
+
 
 def _look(tx: Tx) -> tuple[datetime | None, bool]:
     row = tx.row(_LOOK)
     assert row is not None
     return row["next"], row["waiting"]
+
+
+def _next(tx: Tx) -> datetime | None:
+    """Also what is due and in the hands of another engine."""
+    return _look(tx)[0]
+
+
+def _following(tx: Tx) -> datetime | None:
+    """After what is due: that is left to other engines."""
+    found: datetime | None = tx.conn.execute(_FOLLOWING, {"now": tx.now}).scalar()
+    return found
 
 
 # --- what is due ----------------------------------------------------------------------------------

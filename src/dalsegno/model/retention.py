@@ -49,6 +49,10 @@ class Policy:
         return FOR_EVER if FOR_EVER in days else max(days)
 
 
+KEEP_ALL = Policy(Rule(FOR_EVER, FOR_EVER, 0, FOR_EVER, FOR_EVER), {})
+"""Nothing ever goes."""
+
+
 def cutoff(now: datetime, days: float) -> datetime | None:
     """What ended before this moment has been kept long enough; None: nothing ever has."""
     return None if days == FOR_EVER else now - timedelta(days=days)

@@ -74,7 +74,8 @@ KINDS = {
     "schedule_late": Kind(
         "work",
         'Schedule "%(name)s" was due %(late_seconds)s ago, and no engine has taken it up.',
-        "Start an engine that keeps schedules: `dalsegno serve`, or `dalsegno agent` without --no-schedules.",
+        "Start an engine that keeps schedules and knows %(workflow)s: `dalsegno serve`, or `dalsegno agent` without "
+        "--no-schedules.",
     ),
     "schedule_stopped": Kind(
         "work",

@@ -112,7 +112,7 @@ def _schedules(tx: Tx) -> list[Finding]:
     """Those that nobody keeps, that the engine had to stop, and whose last run could not start."""
     names = (schedules.c.id, schedules.c.name)
     late = (
-        sa.select(*names, schedules.c.next_at)
+        sa.select(*names, schedules.c.next_at, schedules.c.workflow)
         .where(schedules.c.next_at.is_not(None), schedules.c.next_at < tx.now - 2 * ON_TIME)
         .order_by(schedules.c.next_at)
         .limit(1)
@@ -128,7 +128,7 @@ def _schedules(tx: Tx) -> list[Finding]:
     return [
         *(
             found("schedule_late", "warning", f"schedule:{row['id']}", row["next_at"], name=row["name"],
-                  late_seconds=(tx.now - row["next_at"]).total_seconds())
+                  workflow=row["workflow"], late_seconds=(tx.now - row["next_at"]).total_seconds())
             for row in tx.rows(late)
         ),
         *(
