@@ -8,7 +8,7 @@ import pytest
 
 from dalsegno.errors import SettingInvalid
 from dalsegno.settings import KEYS, Settings, load_settings
-from dalsegno.settings.masks import masked_url
+from dalsegno.settings.masks import masked_query, masked_url
 
 
 @pytest.fixture(autouse=True)
@@ -147,11 +147,56 @@ def test_a_home_folder_that_nobody_has_is_a_mistake(key: str) -> None:
         ("postgresql+psycopg://me:hun@ter2@db/x", "postgresql+psycopg://me:***@db/x"),
         ("postgresql://db/x?user=me&password=hunter2&a=b", "postgresql://db/x?user=me&password=***&a=b"),
         ("postgresql://me@db/x", "postgresql://me@db/x"),
+        ("postgresql://me:12/34@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://db:5432/x?options=a@b", "postgresql://db:5432/x?options=a@b"),
         ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
+        ("https://t0ken@git/x", "https://***@git/x"),
+        ("https://t0ken:@git/x", "https://***:@git/x"),
+        ("https://t0ken:x-oauth-basic@git/x", "https://***:x-oauth-basic@git/x"),
+        ("https://me:pa/ss@nas/x", "https://me:***@nas/x"),
+        ("https://me:p%40ss@nas/x", "https://me:***@nas/x"),
+        ("https://nas:8080/f?mail=me@x.org", "https://nas:8080/f?mail=me@x.org"),
+        ("https://nas:8080/@me/f", "https://nas:8080/@me/f"),
+        ("https://[::1]:80/f?mail=me@x.org", "https://[::1]:80/f?mail=me@x.org"),
+        ("https://nas/f;token=t0ken", "https://nas/f;token=***"),
+        ("https://nas/f?a=b;sid=t0ken#x", "https://nas/f?a=b;sid=***#x"),
+        ("https://nas/f#access_token=t0ken&x=1", "https://nas/f#access_token=***&x=1"),
+        (
+            "https://nas/f?author=me&keyword=key&design=sig&token=",
+            "https://nas/f?author=me&keyword=key&design=sig&token=",
+        ),
     ],
 )
 def test_a_password_is_masked_wherever_it_stands(url: str, shown: str) -> None:
     assert masked_url(url) == shown
+
+
+NAMES = [
+    "token", "auth_token", "user_token", "X-Plex-Token", "client_secret", "access_key", "apiKey", "passkey",
+    "passphrase", "X-Amz-Signature", "X-Amz-Credential", "sign", "PHPSESSID", "jwt", "authorization",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_whose_name_tells_of_a_secret_has_one(name: str) -> None:
+    url = f"https://nas/f?a=b&{name}=t0ken%2Fx&c=d"
+    assert masked_url(url) == f"https://nas/f?a=b&{name}=***&c=d"
+    settings = Settings(_env_file=None, feed_urls=(url,))
+    assert {"t0ken%2Fx", "t0ken%2fx", "t0ken/x"} <= set(settings.secrets())
+    snapshot = settings.snapshot()
+    assert snapshot["FEED_URLS"] == [f"https://nas/f?a=b&{name}=***&c=d"]
+    assert settings.thawed(snapshot)["FEED_URLS"] == [url]
+
+
+def test_a_secret_is_known_in_every_way_it_may_be_written() -> None:
+    found = Settings(_env_file=None, subsonic_password='a b/"ü').secrets()
+    assert {'a b/"ü', "a%20b%2F%22%C3%BC", "a%20b/%22%c3%bc", "a+b%2F%22%C3%BC", 'a b/\\"\\u00fc'} <= set(found)
+
+
+def test_masking_takes_no_time_worth_mentioning() -> None:
+    """A settings file may be a quarter of a megabyte of anything."""
+    for text in ("?" + "key" * 80_000, "?key=&" * 40_000, "?key=a&" * 40_000, ";" * 250_000):
+        assert "a" not in masked_query(text)
 
 
 def test_a_password_in_the_query_is_a_secret_too() -> None:

@@ -59,8 +59,9 @@ def test_every_secret_that_was_ever_read_is_known_longest_first(file: Path, curr
     held = current.secrets
     file.write_text("SUBSONIC_PASSWORD=winter\nCONSOLE_PASSWORD=winter-river-2\n")
     assert current.settings.subsonic_password.get_secret_value() == "winter"
-    assert list(held) == ["winter-river-2", "winter river", "autumn1", "winter"]
-    assert (len(held), held[0], held[-1:]) == (4, "winter-river-2", ("winter",))
+    assert "winter%20river" in held
+    assert [each for each in held if not {*"%+"} & {*each}] == ["winter-river-2", "winter river", "autumn1", "winter"]
+    assert (len(held), held[0], held[-1:]) == (6, "winter%20river", ("winter",))
 
 
 def test_who_asks_often_hears_of_it_too(file: Path, current: Current) -> None:
@@ -73,7 +74,7 @@ def test_settings_from_nowhere_stay() -> None:
     current = Current.fixed(Settings(_env_file=None, console_password="a long one"))
     assert current.file is None
     assert current.problem is None
-    assert list(current.secrets) == ["a long one"]
+    assert set(current.secrets) == {"a long one", "a%20long%20one", "a+long+one"}
 
 
 @pytest.mark.parametrize("line", ["NAME_TEMPLATE={artist}", "OBJECT_STORE=ftp://nas/x", "SOURCES=nobody"])

@@ -15,12 +15,15 @@ HOSTILE = """\
 # see http://me:linked-velvet@nas/feed and https://nas/?token=asked-velvet
 DATABASE_URL=postgresql://me:base-velvet@db/x
 LISTEN_DATABASE_URL=postgresql://db/x?user=me&password=heard-velvet
+# or http://joined-velvet@nas/feed, https://nas/f;sid=lone-velvet and https://nas/f?a=b&X-Plex-Token=plex-velvet
 SUBSONIC_PASSWORD="plain-velvet" # before that plain-velvet
 subsonic_api_key='two
 lines-velvet'
 SOURCE_MUSICDL_TOKEN=source-velvet
 EXTERNAL_SOURCES="musicdl=run --token program-velvet; other=x"
-FEED_URLS=https://a:feed-velvet@x/f, https://b:comma,velvet@y/f
+FEED_URLS=https://a:feed-velvet@x/f, https://b:comma,velvet@y/f, https://alone-velvet@z/f, https://z/?passkey=pass-velvet
+PLAYLIST_FILES=https://x/a.m3u?auth_token=one-velvet,https://x/a.m3u?auth_token=two-velvet
+KODIK_URL=https://x/?client_secret=client-velvet&X-Amz-Signature=signed-velvet;token=other-velvet
 S3_SECRET_KY=typo-velvet
 MY_PASSPHRASE=made-up-velvet
 CONSOLE_PASSWORD="never-closed-velvet
@@ -37,6 +40,11 @@ def test_no_secret_is_left_wherever_it_stands(end: str) -> None:
     assert "copper" not in kept
     assert "NODE_NAME=attic" in kept
     assert len(kept.splitlines()) == len(text.splitlines()) - 1, "a secret of two lines is one mask"
+
+
+def test_an_address_without_a_secret_is_shown_as_it_is() -> None:
+    text = "# http://nas:8080/f?mail=me@x.org\nFEED_URLS=https://nas:8080/f?mail=me@x.org&keyword=jazz\n"
+    assert stored(parsed(text)).text == text
 
 
 @pytest.mark.parametrize("text", [CONTENT, HOSTILE, HOSTILE.replace("\n", "\r\n"), ""])

@@ -27,6 +27,8 @@ from tests.web.test_serving import address
 
 MARK = "x7Qz"
 """In every planted secret, so that one look finds them all."""
+NAMES = ("auth_token", "X-Plex-Token", "client_secret", "access_key", "passkey", "X-Amz-Signature")
+"""Parameters of an address."""
 MOST_PAGES = 300
 
 
@@ -210,7 +212,12 @@ def test_no_planted_secret_comes_out_anywhere(
             "SUBSONIC_USER": "listener",
             "SUBSONIC_PASSWORD": plant("subsonic"),
             "SUBSONIC_API_KEY": plant("apikey"),
-            "FEED_URLS": f"http://feeds:{plant.plain('feed')}@127.0.0.1:{port}/feed/rss.xml?token={plant.plain('feedtoken')}",
+            "FEED_URLS": ",".join([
+                f"http://feeds:{plant.plain('feed')}@127.0.0.1:{port}/feed/rss.xml?token={plant.plain('feedtoken')}",
+                f"http://{plant.plain('alone')}@127.0.0.1:{port}/feed/b.xml;token={plant.plain('matrix')}",
+                f"http://127.0.0.1:{port}/feed/c.xml?" + "&".join(f"{key}={plant.plain(key)}" for key in NAMES),
+                f"http://coded:{quote(plant('coded'), safe='')}@127.0.0.1:{port}/feed/d.xml",
+            ]),
             "PLAYLIST_FILES": f"http://lists:{plant.plain('list')}@127.0.0.1:{port}/lists/a.m3u?key={plant.plain('listkey')}",
             "EXTERNAL_SOURCES": f"bridge=python3 {tmp_path}/bridge.py",
             "SOURCE_BRIDGE_TOKEN": plant("bridge"),

@@ -16,12 +16,15 @@ from dalsegno.config.envfile import Document, Part, parsed
 from dalsegno.config.fields import is_secret, key_of
 from dalsegno.config.model import Fault
 from dalsegno.engine.logbridge import masked
-from dalsegno.settings.masks import MASK, SECRET_QUERY, masked_url
+from dalsegno.settings.masks import MASK, masked_query, masked_url
 
 PROGRAMS = ("EXTERNAL_SOURCES", "EXTERNAL_DECODERS")
 ASSIGNED = re.compile(r"(\s*#*\s*(?:export\s+)?'?([A-Za-z_]\w*)'?[^\S\r\n]*=[^\S\r\n]*)([^\r\n]*)")
 """Something like an entry in a comment or a broken line."""
-SIGNED_IN = re.compile(r"([\w+]+://[^\s:/@]*:)[^\s@]+@")
+SIGNED_IN = re.compile(
+    r"([\w+]+://[^\s:/?#@]*:)(?!\d+[/?#])[^\s@]+@|(?<=\bhttp://)[^\s:/?#@]+@|(?<=\bhttps://)[^\s:/?#@]+@"
+)
+"""In free text, where an address ends is a guess."""
 BREAK = re.compile(r"([\r\n]+)")
 SHORTEST = 4
 """Shorter secrets are not looked for in free text: they would be found in half of all words."""
@@ -111,7 +114,7 @@ def _free_text(text: str, own: Sequence[str], *, whole: bool = False) -> str:
     if found is not None and found[3]:
         value = found[3].strip("'\"")
         text = text[: found.start(3)] + mask_value(found[2].upper(), value) + text[found.end(3) :]
-    lines = (SECRET_QUERY.sub(rf"\1{MASK}", SIGNED_IN.sub(rf"\1{MASK}@", line)) for line in BREAK.split(text))
+    lines = (masked_query(SIGNED_IN.sub(rf"\g<1>{MASK}@", line)) for line in BREAK.split(text))
     return masked("".join(lines), own)
 
 

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from dalsegno.model.retention import LANES, Policy, Rule
 from dalsegno.settings.keys import FREE, FROZEN, KEPT, KNOWN_OPTIONS, OWN, SOURCE
-from dalsegno.settings.masks import MASK, SECRET_QUERY, kept_form, password_in, unmasked
+from dalsegno.settings.masks import MASK, hidden_in, kept_form, spellings, unmasked
 from dalsegno.settings.values import HASHED, HOST, Bytes, Commands, Folder, Labels, LaneRules, Names, Place, Places
 
 
@@ -251,18 +251,16 @@ class Settings(BaseSettings):
         return values
 
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must never be logged; the longest first, since one may begin like another."""
-        urls = (self.database_url, self.listen_database_url, self.otel_exporter_otlp_endpoint, self.kodik_url)
-        texts = [url or "" for url in urls]
+        """Texts that must never be logged, however they are written; the longest first: one may begin like another."""
         found = {text for key, text in self.source_options.items() if not key.endswith(KNOWN_OPTIONS)}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if field.annotation is SecretStr:
                 found.add(value.get_secret_value())
-            elif name in FROZEN:
-                texts += [str(each) for each in (value if isinstance(value, tuple) else [value]) if each]
-        for text in texts:
-            found |= {password_in(text), *(match[1] for match in SECRET_QUERY.findall(text))}
+            for text in value if isinstance(value, tuple) else (value,):
+                if isinstance(text, str) and "://" in text:
+                    found |= {*hidden_in(text)}
+        found = {each for text in found for each in spellings(text)}
         return tuple(sorted(found - {""}, key=lambda text: (-len(text), text)))
 
 

@@ -61,11 +61,11 @@ class Feeds(Source):
     def playlists(self, pool: Pool) -> Iterable[Playlist]:
         if pool.id != "feeds":
             raise Gone(f'There is no pool "{pool.id}" of feeds.')
-        for id, url in self._feeds.items():
+        for id in self._feeds:
             try:
                 feed = self._read(id)
             except (Gone, Unusable, ProviderError, HTTPError, OSError):  # told when this feed itself is read
-                place = urlsplit(url)
+                place = urlsplit(id)
                 yield Playlist(id=id, name=f"{place.hostname or ''}{place.path}", kind="feed", url=id)
             else:
                 count = sum(1 for _ in _heard(feed))
