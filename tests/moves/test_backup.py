@@ -20,10 +20,10 @@ from dalsegno.errors import BackupNoRoom, BackupRefused, ToolMissing
 from dalsegno.store.backup import backup
 from dalsegno.store.backup_sqlite import copy_database
 from dalsegno.store.manifest import beside, read
-from dalsegno.store.migrate import known_revisions
 from dalsegno.store.notes import BACKUP, read_note
 from dalsegno.store.open import parse_url, past_pooler
 from dalsegno.store.postgres_tools import find_tools
+from dalsegno.store.revisions import known_revisions
 from dalsegno.store.schema import items
 from tests.cli.tool import say
 from tests.helpers import SWIFT, keys, one_step, wait_for_job, wait_until

@@ -20,9 +20,10 @@ from dalsegno import Store, open_store, submit
 from dalsegno.errors import UpgradeNeedsBackup, UpgradeNeedsRoom
 from dalsegno.insight.health import keeping
 from dalsegno.store import upgrade as upgrading
-from dalsegno.store.migrate import known_revisions, upgrade
+from dalsegno.store.migrate import upgrade
 from dalsegno.store.notes import MOVED, UPGRADE, read_note, write_note
 from dalsegno.store.open import parse_url
+from dalsegno.store.revisions import known_revisions
 from dalsegno.store.upgrade import Precaution
 from tests.cli.tool import ROOT, environment, say
 from tests.helpers import assert_sound, items_of, keys, one_step, status_of, wait_until

@@ -79,7 +79,7 @@ def migrate(desk: Desk, to: To = None, without_backup: WithoutBackup = False) ->
 
     dalsegno migrate --to postgresql://dalsegno@db/dalsegno
     """
-    from dalsegno.store.migrate import known_revisions
+    from dalsegno.store.revisions import known_revisions
 
     if to is not None:
         _move(desk, to)
@@ -120,7 +120,7 @@ def version(desk: Desk) -> None:
     import sqlite3
     from importlib.metadata import version as installed
 
-    from dalsegno.store.migrate import known_revisions
+    from dalsegno.store.revisions import known_revisions
     from dalsegno.version import VERSION
 
     answer = {

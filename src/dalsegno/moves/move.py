@@ -27,9 +27,10 @@ from dalsegno.moves.values import Tally
 from dalsegno.store.backup import file_of
 from dalsegno.store.backup_postgres import connected
 from dalsegno.store.manifest import Told, untold
-from dalsegno.store.migrate import check, known_revisions, revision
+from dalsegno.store.migrate import revision
 from dalsegno.store.open import open_store
 from dalsegno.store.postgres import PostgresStore
+from dalsegno.store.revisions import check, known_revisions
 from dalsegno.store.sqlite import SqliteStore
 from dalsegno.store.upgrade import is_vacant
 

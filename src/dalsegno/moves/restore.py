@@ -22,9 +22,9 @@ from dalsegno.moves import restore_postgres, restore_sqlite
 from dalsegno.store import manifest as manifests
 from dalsegno.store.backup import digest
 from dalsegno.store.manifest import Manifest, Told, untold
-from dalsegno.store.migrate import known_revisions
 from dalsegno.store.notes import RESTORED, write_note
 from dalsegno.store.open import open_store
+from dalsegno.store.revisions import known_revisions
 from dalsegno.store.schema import jobs
 from dalsegno.store.store import Store, Tx
 from dalsegno.store.upgrade import Precaution

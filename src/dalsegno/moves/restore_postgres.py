@@ -8,32 +8,28 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
+import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import sqlalchemy as sa
 from psycopg import sql
 
 from dalsegno import faults
-from dalsegno.errors import BackupDamaged, RestoreRefused, ToolFailed
+from dalsegno.errors import BackupDamaged, ToolFailed
 from dalsegno.moves.alone import nobody_at_work
+from dalsegno.moves.clearing import clearing_of, refused
+from dalsegno.moves.contents import Contents, contents_of
 from dalsegno.moves.placed import Placed, Settle
-from dalsegno.moves.tables import names
 from dalsegno.store import backup_postgres as postgres
+from dalsegno.store import ours
 from dalsegno.store.manifest import Manifest, Told
-from dalsegno.store.migrate import check
 from dalsegno.store.postgres_tools import Tools, find_tools
+from dalsegno.store.revisions import check
 from dalsegno.store.upgrade import is_vacant
 
-_TABLE = re.compile(r"^\d+; \d+ \d+ TABLE (?!DATA |ATTACH )(\S+) (\S+) \S+$")
 _VERSION = re.compile(rb"^COPY \S+ \(version_num\) FROM stdin;\n(\S+)\n", re.MULTILINE)
-_FUNCTIONS = """
-    SELECT DISTINCT p.oid::regprocedure::text FROM pg_trigger t
-    JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid
-    WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
-"""
 # Numbers of transactions mean nothing in another cluster: what seems to be of the future would never be told. All of it
 # becomes the past, in the order in which it was written: that of its ids, which stay, so that months in the archive
 # find their place among them (archive/restoring.py).
@@ -48,11 +44,10 @@ def put(
 ) -> Placed:
     major, _ = postgres.server_version(url)
     programs = find_tools(major, tools)
-    entries = postgres.listed(path, programs)
-    tables = [(found[1], found[2]) for line in entries if (found := _TABLE.match(line))]
-    if "alembic_version" not in {name for _, name in tables}:
+    contents = contents_of(postgres.listed(path, programs))
+    if contents.home is None:
         raise BackupDamaged(path=path, problem="it is an archive of something else.")
-    schema = _schema(path, programs)
+    schema = _schema(path, contents.home, programs)
     check(schema)
     counts, unpacked = postgres.verify(path, programs, told)
     if manifest is not None and sum(counts.values()) != manifest.rows:
@@ -61,18 +56,17 @@ def put(
     with postgres.connected(url) as connection:
         nobody_at_work(connection, url)
         if not _is_vacant(url) and not force:
-            database = url.render_as_string(hide_password=True)
-            problem = "there is work in it. Name another with --database, or replace what is there: --force"
-            raise RestoreRefused(database=database, problem=problem)
-        clearing = _clearing(connection, tables)
-    events = next((f'"{schema_name}"."{name}"' for schema_name, name in tables if name == "events"), None)
-    after = _SAME_PAST.format(events=events).encode() if events else b""
-    _load(path, url, programs, clearing, after, unpacked, told)
+            raise refused(url, "there is work in it. Name another with --database, or replace what is there: --force")
+        clearing = clearing_of(connection, url, contents)
+    after = _SAME_PAST.format(events=sql.Identifier(contents.home, "events").as_string()).encode()
+    with _chosen(contents) as wanted:
+        _load(path, url, programs, clearing, after, unpacked, told, wanted)
     with postgres.connected(url) as connection:
         connection.commit()
         connection.autocommit = True
         told("gathering statistics", 0, 1)
-        connection.execute("ANALYZE")
+        every = sql.SQL(", ").join(sql.Identifier(contents.home, name) for name in sorted(contents.tables))
+        connection.execute(sql.SQL("ANALYZE {}").format(every))
         told("gathering statistics", 1, 1)
     rescued = settle(postgres.dsn(url))
     return Placed(schema, sum(counts.values()), rescued)
@@ -87,8 +81,8 @@ def _is_vacant(url: sa.URL) -> bool:
         engine.dispose()
 
 
-def _schema(path: Path, tools: Tools) -> str:
-    words = ("--data-only", "--table=alembic_version", "--file=-", str(path))
+def _schema(path: Path, home: str, tools: Tools) -> str:
+    words = ("--data-only", f"--schema={home}", f"--table={ours.VERSION}", "--file=-", str(path))
     with tools.running("pg_restore", *words, stdout=subprocess.PIPE) as process:
         out, err = process.communicate()
         tools.check("pg_restore", process, err)
@@ -98,26 +92,26 @@ def _schema(path: Path, tools: Tools) -> str:
     return found[1].decode()
 
 
-def _clearing(connection: psycopg.Connection, tables: Iterable[tuple[str, str]]) -> bytes:
-    """Drops whatever of ours is there, older or newer than the archive, and nothing else."""
-    row = connection.execute("SELECT current_schema()").fetchone()
-    here = str(row[0]) if row and row[0] else "public"
-    wanted = {*tables, *((here, name) for name in names()), (here, "alembic_version")}
-    functions = [str(each[0]) for each in connection.execute(_FUNCTIONS)]
-    drops = [
-        sql.SQL("DROP TABLE IF EXISTS {} CASCADE;").format(sql.Identifier(*table)).as_string(connection)
-        for table in sorted(wanted)
-    ]
-    drops += [f"DROP FUNCTION IF EXISTS {function} CASCADE;" for function in functions]
-    return "\n".join(["SET client_min_messages = warning;", *drops, ""]).encode()
+@contextlib.contextmanager
+def _chosen(contents: Contents) -> Iterator[Path | None]:
+    """What is ours, as pg_restore wants it listed. None: all of it."""
+    if contents.others:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="dalsegno-", suffix=".list") as file:
+        file.write("\n".join([*contents.wanted, ""]))
+        file.flush()
+        yield Path(file.name)
 
 
-def _load(path: Path, url: sa.URL, tools: Tools, before: bytes, after: bytes, total: int, told: Told) -> None:
+def _load(
+    path: Path, url: sa.URL, tools: Tools, before: bytes, after: bytes, total: int, told: Told, wanted: Path | None
+) -> None:
     words = ("--no-psqlrc", "--quiet", "--no-password", "--set=ON_ERROR_STOP=1", "--file=-")
     said: list[bytes] = []
     with (
         tools.running("psql", *words, url=url, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as psql,
-        postgres.script_of(path, tools) as chunks,
+        postgres.script_of(path, tools, wanted) as chunks,
     ):
         assert psql.stdin is not None
         assert psql.stderr is not None

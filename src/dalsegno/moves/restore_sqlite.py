@@ -17,7 +17,7 @@ from dalsegno.moves.alone import only_us
 from dalsegno.moves.placed import Placed, Settle
 from dalsegno.store import backup_sqlite as sqlite
 from dalsegno.store.manifest import Manifest, Told
-from dalsegno.store.migrate import check
+from dalsegno.store.revisions import check
 from dalsegno.store.upgrade import is_vacant
 
 CHUNK = 4 << 20

@@ -11,7 +11,3 @@ from dalsegno.store.schema import metadata
 
 def in_order() -> list[sa.Table]:
     return list(metadata.sorted_tables)
-
-
-def names() -> set[str]:
-    return {table.name for table in metadata.sorted_tables}

@@ -24,8 +24,10 @@ from dalsegno.errors import BackupDamaged, BackupNoRoom, BackupRefused, DalSegno
 from dalsegno.store import backup_postgres as postgres
 from dalsegno.store import backup_sqlite as sqlite
 from dalsegno.store import manifest as manifests
+from dalsegno.store import ours
 from dalsegno.store.manifest import Manifest, Told, untold
 from dalsegno.store.postgres_tools import find_tools
+from dalsegno.store.revisions import check
 from dalsegno.store.schema import to_text
 from dalsegno.store.sqlite import translate
 from dalsegno.version import VERSION
@@ -152,9 +154,10 @@ def _of_postgres(url: sa.URL, part: Path, taken_at: str, folder: Path | None, to
     major, server = postgres.server_version(url)
     tools = find_tools(major, folder)
     with postgres.one_moment(url, told) as moment:
-        if not moment.has("alembic_version"):
+        if not moment.has(ours.VERSION):
             raise BackupRefused(path=part.with_suffix(""), problem="the database has no tables of Dal Segno.")
         ((schema,),) = moment.ask("SELECT version_num FROM alembic_version")
+        check(schema)  # of a later one we do not know all tables
         places = []
         if moment.has("object_storage_backends"):
             rows = moment.ask("SELECT kind, url FROM object_storage_backends ORDER BY id")

@@ -16,28 +16,28 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from dalsegno.errors import BackupDamaged, DatabaseUnavailable, ToolFailed
+from dalsegno.store import ours
 from dalsegno.store.manifest import Told, untold
 from dalsegno.store.postgres_tools import CHUNK, Tools
 
 DUMPING = re.compile(r'dumping contents of table "(?:[^".]+\.)?"?([^"]+)"')
 COPY = re.compile(rb"^COPY (?:[^ .]+\.)?\"?([^ \"]+)\"? \(.*\) FROM stdin;$", re.MULTILINE)
 END = b"\n\\.\n"
-# A partition is counted for itself, since it is dumped so, and told as its parent.
-_TABLES = """
-    SELECT c.relname, coalesce(p.relname, c.relname)
-    FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
-    WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' ORDER BY c.relname
-"""
 
 
 @dataclass(slots=True)
 class Moment:
-    """One snapshot of a database, and what is in it."""
+    """One snapshot of a database, and what of ours is in it."""
 
     connection: psycopg.Connection
     snapshot: str
+    home: str = ""
+    """The schema that it is in; empty: there is none."""
     counts: dict[str, int] = field(default_factory=dict)
+    """A partition is counted for itself, since it is dumped so, and told as its parent."""
     parents: dict[str, str] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+    """What other programs have in the same schema."""
 
     def tables(self) -> dict[str, int]:
         """Rows by table, partitions with their parents."""
@@ -82,10 +82,13 @@ def one_moment(url: sa.URL, told: Told = untold) -> Iterator[Moment]:
         connection.read_only = True
         row = connection.execute("SELECT pg_export_snapshot()").fetchone()
         assert row is not None
-        moment = Moment(connection, row[0])
-        moment.parents = dict(connection.execute(_TABLES).fetchall())
+        moment = Moment(connection, row[0], ours.home_of(connection) or "")
+        if moment.home:
+            moment.parents = ours.parts_of(connection, moment.home)
+            moment.others = ours.others_in(connection, moment.home)
         for done, name in enumerate(moment.parents, 1):
-            count = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(name))).fetchone()
+            table = sql.Identifier(moment.home, name)
+            count = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table)).fetchone()
             assert count is not None
             moment.counts[name] = count[0]
             told("counting rows", done, len(moment.parents))
@@ -93,9 +96,15 @@ def one_moment(url: sa.URL, told: Told = untold) -> Iterator[Moment]:
 
 
 def dump(url: sa.URL, moment: Moment, tools: Tools, write: Callable[[bytes], object], told: Told = untold) -> None:
-    """The database as it was at that moment, in pg_dump's custom format."""
+    """Our part of the database as it was at that moment, in pg_dump's custom format.
+
+    Said as a schema without what others have in it: where tables are named, pg_dump leaves out the functions that their
+    triggers call.
+    """
     total = max(1, sum(moment.counts.values()))
-    words = ("--format=custom", "--compress=1", "--no-password", "--verbose", f"--snapshot={moment.snapshot}")
+    words = ["--format=custom", "--compress=1", "--no-password", "--verbose", f"--snapshot={moment.snapshot}"]
+    words.append(f"--schema={_pattern(moment.home)}")
+    words += [f"--exclude-table={_pattern(moment.home)}.{_pattern(name)}" for name in moment.others]
     said: list[bytes] = []
     with tools.running("pg_dump", *words, url=url, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -112,6 +121,12 @@ def dump(url: sa.URL, moment: Moment, tools: Tools, write: Callable[[bytes], obj
             listener.join()
         tools.check("pg_dump", process, b"".join(said))
     told("dumping rows", total, total)
+
+
+def _pattern(name: str) -> str:
+    """In quotes nothing in it is a pattern."""
+    quoted = name.replace('"', '""')
+    return f'"{quoted}"'
 
 
 def _listen(stream: IO[bytes], said: list[bytes], counts: dict[str, int], total: int, told: Told) -> None:
@@ -139,9 +154,13 @@ def listed(path: Path, tools: Tools) -> list[str]:
 
 
 @contextmanager
-def script_of(path: Path, tools: Tools) -> Iterator[Iterable[bytes]]:
-    """What comes out of an archive, in chunks: the statements that make the database again."""
-    words = ("--no-owner", "--no-privileges", "--file=-", str(path))
+def script_of(path: Path, tools: Tools, wanted: Path | None = None) -> Iterator[Iterable[bytes]]:
+    """What comes out of an archive, in chunks: the statements that make the database again.
+
+    `wanted`: a file with the entries of its table of contents that are asked for.
+    """
+    only = (f"--use-list={wanted}",) if wanted is not None else ()
+    words = ("--no-owner", "--no-privileges", *only, "--file=-", str(path))
     with tools.running("pg_restore", *words, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         out = process.stdout

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from dalsegno.errors import DalSegnoError, DatabaseUnavailable, SchemaMissing, SchemaNewer
+from dalsegno.errors import DalSegnoError, DatabaseUnavailable, SchemaMissing
 from dalsegno.store.notes import UPGRADE, put_note
+from dalsegno.store.revisions import SCRIPTS, check, known_revisions
 from dalsegno.store.upgrade import Precaution, keep
 
 if TYPE_CHECKING:
@@ -26,14 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dalsegno.store")
 
-SCRIPTS = Path(__file__).parent / "migrations"
 LOCK = 4_770_519
 """PostgreSQL advisory lock held while migrating, so that two processes that start together take turns."""
-
-
-def known_revisions() -> list[str]:
-    """The revisions this code carries, oldest first: the four digits that open each file's name."""
-    return sorted(path.name[:4] for path in (SCRIPTS / "versions").glob("[0-9][0-9][0-9][0-9]_*.py"))
 
 
 def ensure_schema(
@@ -53,14 +48,6 @@ def ensure_schema(
         raise SchemaMissing(found=found or "none", known=known[-1])
     upgrade(url, known[-1], precaution or Precaution(), direct=direct, now=store.clock.now())
     return known[-1]
-
-
-def check(found: str | None) -> str | None:
-    """What was found, unless it is from the future."""
-    known = known_revisions()
-    if found is not None and found not in known:
-        raise SchemaNewer(found=found, known=known[-1])
-    return found
 
 
 def upgrade(

@@ -8,7 +8,8 @@ from pydantic import BaseModel
 
 from dalsegno.errors import DalSegnoError
 from dalsegno.insight.health.loops import read_loops
-from dalsegno.store.migrate import known_revisions, revision
+from dalsegno.store.migrate import revision
+from dalsegno.store.revisions import known_revisions
 from dalsegno.store.store import Tx
 from dalsegno.web.room import Here
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from dalsegno.insight.health.finding import Finding, found
-from dalsegno.store.migrate import known_revisions
+from dalsegno.store.revisions import known_revisions
 from dalsegno.store.store import Tx
 
 
