@@ -67,6 +67,28 @@ def test_a_mistake_has_a_way_out() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SUBSONIC_URL=nas:4533", '"nas:4533" has no http:// in front: write http://nas:4533.'),
+        ("SUBSONIC_URL=192.168.1.5:4533", '"192.168.1.5:4533" has no http:// in front: write http://192.168.1.5:4533.'),
+        ("FEED_URLS=https://a/b,feed://c/d", '"feed://c/d" is not an http or https address.'),
+        ("FEED_URLS=me:velvet@nas/feed", "this has no http:// in front."),
+        ("PLAYLIST_FILES=lists/*.m3u,ftp://nas/a.m3u", '"ftp://nas/a.m3u" is not an http or https address.'),
+        ("YTDLP_URLS=youtube.com/playlist?list=1", "this has no http:// in front."),
+        ('EXTERNAL_SOURCES="radio=python3 \'my radio.py"', 'the command of "radio" opens a quote and never closes it.'),
+        (
+            'EXTERNAL_DECODERS="radio=python3 \'my radio.py"',
+            'the command of "radio" opens a quote and never closes it.',
+        ),
+    ],
+)
+def test_what_no_source_could_be_opened_with_is_told_under_its_key(text: str, said: str) -> None:
+    (found,) = faults(text)
+    assert (found.key, found.level, found.reason) == (text.partition("=")[0], "error", said)
+    assert found.suggestion
+
+
 def test_a_key_that_is_set_twice_is_a_warning() -> None:
     (found,) = faults("DRAIN_SEC=1\nDRAIN_SEC=2\n")
     assert (found.line, found.key, found.level) == (2, "DRAIN_SEC", "warning")

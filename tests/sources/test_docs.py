@@ -10,14 +10,14 @@ from dalsegno.sources import external, model
 from dalsegno.sources.registry import BUILTIN, GROUP, Config
 
 TEXT = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
+(CODE,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_source_of_your_own_runs(caddy: tuple[str, Path]) -> None:
     url, root = caddy
     (root / "latest.txt").write_text("One.mp3\nTwo.mp3\n")
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     names: dict[str, type[model.Source]] = {}
-    exec(code, names)
+    exec(CODE, names)
     source = names["Radio"](Config({"SOURCE_RADIO_BASE": url}))  # type: ignore[call-arg]
     (pool,) = source.pools()
     (playlist,) = source.playlists(pool)

@@ -34,7 +34,8 @@ class Collect:
         return Service("collect", self.collect, workers=1, planner=self.plan)
 
     def plan(self, plan: Plan) -> Iterator[str]:
-        """One item a pool. A source that does not answer now gets an item of its own, which asks again."""
+        """One item a pool. A source that does not answer now, or cannot be opened, gets an item of its own, which asks
+        again."""
         scope = parse_scope(plan.scope)
         sources = self._catalog.sources(plan.snapshot)
         names = _chosen(sources.names(), scope)
@@ -46,10 +47,10 @@ class Collect:
         keys: list[str] = []
         silent: list[str] = []
         for name in names:
-            source = sources.get(name)
-            if not source.can("pools"):
-                continue
             try:
+                source = sources.get(name)
+                if not source.can("pools"):
+                    continue
                 ids = self._keep_pools(name, self._wanted(source, scope), whole=not scope.pools)
             except Exception:
                 silent.append(f"source:{name}")
@@ -63,13 +64,13 @@ class Collect:
         kind, _, rest = item.key.partition(":")
         sources = self._catalog.sources(item.snapshot)
         if kind == "source":
-            return self._collect_source(item, sources.get(rest))
+            return self._collect_source(item, sources.at_hand(rest))
         row = self._catalog.store.read(
             lambda tx: tx.row(sa.select(playlist_pools).where(playlist_pools.c.id == int(rest)))
         )
         if row is None:
             return Fail(f"there is no pool {rest}", code="not_found")
-        source = sources.get(row["platform"])
+        source = sources.at_hand(row["platform"])
         pool = Pool(id=own_id(row), name=row["name"], kind=row["kind"], url=row["url"],
                     snapshot=own_snapshot(row))  # fmt: skip
         item.progress(text=f"{row['platform']}: {pool.name}")

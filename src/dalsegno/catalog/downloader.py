@@ -154,7 +154,7 @@ class CatalogDownloader:
 
         def permit(name: str) -> AbstractContextManager[None, None]:
             verb, _, platform = name.partition(":")
-            return passage(watch.permit, verb, sources.get(platform))
+            return passage(watch.permit, verb, sources.at_hand(platform))
 
         resolution = self._resolver.resolve(
             track_of(song),
@@ -177,11 +177,11 @@ class CatalogDownloader:
         sources = self._catalog.sources(snapshot)
         wanted = list(snapshot.get("DOWNLOAD_SOURCES") or ())
         if wanted:
-            return [sources.get(name) for name in wanted]
+            return [sources.at_hand(name) for name in wanted]
         configured = sources.names()
         first = [own] if own in configured else []
-        others = [sources.get(name) for name in configured if name != own]
-        return [*map(sources.get, first), *(each for each in others if each.can("search") and each.can("resolve"))]
+        others = [sources.at_hand(name) for name in configured if name != own]
+        return [*map(sources.at_hand, first), *(each for each in others if each.can("search") and each.can("resolve"))]
 
     # --- fetching -----------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class Sync:
         row = store.read(lambda tx: tx.row(sa.select(playlists).where(playlists.c.id == number)))
         if row is None:
             return Fail(f"there is no playlist {number}", code="not_found")
-        source = self._catalog.sources(item.snapshot).get(row["platform"])
+        source = self._catalog.sources(item.snapshot).at_hand(row["platform"])
         item.progress(text=f"{row['platform']}: {row['name']}")
         try:
             return self._sync(item, source, row)

@@ -109,7 +109,9 @@ def _values(document: Document) -> Iterator[Fault]:
 
 def _wrong(name: str, line: int | None, said: str, code: str, data: Mapping[str, Any] | None = None) -> Fault:
     key = key_of(name)
-    if name in PROGRAMS:  # what it says is part of a command, which may hold anything
+    if name in PROGRAMS and not code.startswith(
+        "meaningless"
+    ):  # what it says is part of a command, which may hold anything
         said = "each program is written as name=command"
     said = said if said.endswith((".", "?")) else f"{said}."
     return Fault(line, name, said[0].lower() + said[1:], "" if key is None else _suggestion(key), code=code,

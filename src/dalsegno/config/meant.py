@@ -5,6 +5,7 @@ The same is asked again when a job is made: what it is made with need not have c
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from dalsegno.errors import InputInvalid
@@ -13,7 +14,9 @@ from dalsegno.model.suggest import did_you_mean
 from dalsegno.objects.errors import StoreRefused
 from dalsegno.objects.opening import open_store
 from dalsegno.settings import Settings
+from dalsegno.sources.model import Unusable
 from dalsegno.sources.registry import Config, Sources
+from dalsegno.sources.urls import target
 
 
 def meaningless(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -27,7 +30,48 @@ def meaningless(settings: Settings) -> Iterator[tuple[str, str]]:
             open_store(settings.object_store, {"S3_ENDPOINT": settings.s3_endpoint}).close()
         except StoreRefused as error:
             yield ("S3_ENDPOINT" if error.code == "endpoint_invalid" else "OBJECT_STORE"), str(error)
+    yield from _addresses(settings)
+    for key, programs in (
+        ("EXTERNAL_SOURCES", settings.external_sources),
+        ("EXTERNAL_DECODERS", settings.external_decoders),
+    ):
+        for name, command in programs.items():
+            try:
+                shlex.split(command)
+            except ValueError:
+                yield key, f'the command of "{name:.60}" opens a quote and never closes it.'
     known = Sources(Config({"EXTERNAL_SOURCES": settings.external_sources})).known()
     for key, names in (("SOURCES", settings.sources), ("DOWNLOAD_SOURCES", settings.download_sources)):
         for name in (name for name in names if name not in known):
             yield key, f'there is no source "{name:.60}".{did_you_mean(name, known)}'
+
+
+def _addresses(settings: Settings) -> Iterator[tuple[str, str]]:
+    one = (settings.subsonic_url,) if settings.subsonic_url else ()
+    lists = tuple(each for each in settings.playlist_files if "://" in each)  # the others are paths
+    for key, values in (
+        ("SUBSONIC_URL", one),
+        ("FEED_URLS", settings.feed_urls),
+        ("PLAYLIST_FILES", lists),
+        ("YTDLP_URLS", settings.ytdlp_urls),
+    ):
+        for value in values:
+            if not _is_address(value):
+                yield key, _not_an_address(value)
+
+
+def _is_address(value: str) -> bool:
+    try:
+        target(value)
+    except Unusable:
+        return False
+    return True
+
+
+def _not_an_address(value: str) -> str:
+    """Without a value that may hold a credential."""
+    shown = "this" if "@" in value or "?" in value else f'"{value:.80}"'
+    if "://" in value or not _is_address(f"http://{value}"):
+        return f"{shown} is not an http or https address."
+    meant = "" if shown == "this" else f": write http://{value:.80}"
+    return f"{shown} has no http:// in front{meant}."

@@ -14,7 +14,7 @@ from typing import Any
 
 from dalsegno.errors import InputInvalid
 from dalsegno.model.suggest import did_you_mean
-from dalsegno.sources.model import Source
+from dalsegno.sources.model import Source, Unusable
 
 GROUP = "dalsegno.sources"
 BUILTIN: dict[str, tuple[str, str]] = {
@@ -43,11 +43,28 @@ class Config:
 
     def own(self, source: str) -> dict[str, str]:
         """The keys `SOURCE_<NAME>_…`, which belong to a plug-in alone, without that prefix."""
-        prefix = f"SOURCE_{source.upper().replace('-', '_')}_"
+        prefix = _prefix(source)
         return {key.removeprefix(prefix): str(value) for key, value in self.values.items() if key.startswith(prefix)}
 
 
+def _prefix(source: str) -> str:
+    return f"SOURCE_{source.upper().replace('-', '_')}_"
+
+
 Factory = Callable[[Config], Source]
+
+
+class Closed(Source):
+    """Stands for a source that cannot be opened."""
+
+    def __init__(self, name: str, why: Unusable) -> None:
+        self.name = name
+        self._why = str(why), why.code
+
+    def _refuse(self, *_: object) -> Any:
+        raise Unusable(*self._why)
+
+    pools = playlists = tracks = search = resolve = _refuse
 
 
 class Sources:
@@ -68,12 +85,25 @@ class Sources:
         return self._names
 
     def get(self, name: str) -> Source:
+        """Raises Unusable, which names the setting, for one that cannot be opened."""
         with self._lock:
             if name not in self._open:
-                source = self._factory(name)(self.config)
+                try:
+                    source = self._factory(name)(self.config)
+                except InputInvalid:
+                    raise
+                except Exception as error:
+                    raise Unusable(self._why(name, error), code="source_setting") from error
                 source.name = name
                 self._open[name] = source
             return self._open[name]
+
+    def at_hand(self, name: str) -> Source:
+        """The same; in place of one that cannot be opened, one that says why whenever it is asked."""
+        try:
+            return self.get(name)
+        except Unusable as error:
+            return Closed(name, error)
 
     def __iter__(self) -> Iterator[Source]:
         return (self.get(name) for name in self.names())
@@ -87,16 +117,26 @@ class Sources:
     def check(self, names: Sequence[str]) -> None:
         """Raises for a name that no source has."""
         for name in names:
-            self._factory(name)
+            if name not in self.known():
+                raise InputInvalid(problem=f'There is no source "{name}".{did_you_mean(name, self.known())}')
 
     def known(self) -> list[str]:
         """Configured or not."""
         return [*BUILTIN, *self._external, *self._plugins]
 
     def _configured(self, name: str) -> bool:
+        """A plug-in may need no settings; one that cannot be opened without any is installed, no more."""
         if name in BUILTIN:
             return bool(self.config.values.get(BUILTIN[name][1]))
-        return True
+        return name in self._external or bool(self.config.own(name)) or not isinstance(self.at_hand(name), Closed)
+
+    def _why(self, name: str, error: Exception) -> str:
+        if name in self._external:
+            return f"The program {name} of EXTERNAL_SOURCES cannot be used: {error}."
+        if name in BUILTIN:
+            return f"{BUILTIN[name][1]} cannot be used: {error}"
+        said = f"{type(error).__name__}: {error}"
+        return f"The plug-in {name} cannot be opened ({said}). Its settings are {_prefix(name)}<KEY>."
 
     def _factory(self, name: str) -> Factory:
         if name in self._external:
