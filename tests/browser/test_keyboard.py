@@ -164,6 +164,8 @@ def test_settings_and_language(nases: Callable[..., Nas], open_page: Callable[[N
     before = nas.env.read_text()
     page = open_page(nas)
     press(page, "p")
+    tab_to(page, "#pause-all-reason")
+    press(page, "Enter")
     expect(page.locator("#frame-state")).to_contain_text("Resume all")
     start(page, "download")  # waits, and keeps the settings of now
 

@@ -308,6 +308,25 @@ def test_a_key_never_acts_on_another_row(page: Page, desk: Desk, songs: Songs) -
     desk.until(second, "pause_requested")
 
 
+def test_no_key_pauses_everything_on_a_page_about_one_thing(page: Page, desk: Desk, songs: Songs) -> None:
+    songs.gate.set()
+    job = desk.start()["id"]
+    desk.until(job, "completed_with_errors")
+    for path in (f"/jobs/{job}", "/config", "/logs"):
+        page.goto(path)
+        expect(page.locator(LIVE)).to_be_visible()
+        page.keyboard.press("p")
+        expect(page.locator("#pause-all")).not_to_have_attribute("open", "")
+    page.goto("/songs")
+    page.keyboard.press("p")
+    expect(page.locator("#pause-all-reason")).to_be_visible()
+    assert desk.get("/api/holds")["holds"] == [], "it asks first"
+    page.locator("#pause-all-reason").fill("film night")
+    page.keyboard.press("Enter")
+    expect(page.locator("#frame-state")).to_contain_text("everything is held")
+    assert desk.get("/api/holds")["holds"][0]["reason"] == "film night"
+
+
 def test_a_region_that_could_not_be_fetched_is_asked_for_again(page: Page, desk: Desk, songs: Songs) -> None:
     page.goto("/jobs")
     expect(page.locator(LIVE)).to_be_visible()

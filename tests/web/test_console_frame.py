@@ -7,8 +7,10 @@ import hashlib
 import re
 import runpy
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import sqlalchemy as sa
@@ -188,6 +190,31 @@ def test_everything_is_held_and_goes_on_from_any_page(desk: Desk) -> None:
     assert "held" not in get(desk, "/").by_id("flash").text, "it is said once"
     desk.http.post("/resume")
     assert "Pause all" in get(desk, "/").by_id("frame-state").text
+
+
+def test_everything_is_held_with_why_and_until_when(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    options = [each.attributes["value"] for each in get(desk, "/").all("option")]
+    assert options == ["", "1h", "2h", "4h", "08:00"]
+    for path in ("/", "/jobs", "/songs"):
+        (summary,) = [each for each in get(desk, path).all("summary") if "Pause all" in each.text]
+        assert summary.attributes["data-key"] == "p"
+    for path in ("/config", "/logs", "/config?fragment=frame_state"):
+        (summary,) = [each for each in get(desk, path).all("summary") if "Pause all" in each.text]
+        assert "data-key" not in summary.attributes, "no key pauses everything where the page is about one thing"
+    for until in ("1h", "08:00"):
+        before = datetime.now(UTC)
+        desk.http.post("/pause", data={"reason": "film night", "until": until})
+        (hold,) = desk.get("/api/holds")["holds"]
+        end = datetime.fromisoformat(hold["until"])
+        assert hold["reason"] == "film night"
+        assert before < end <= before + timedelta(hours=1 if until == "1h" else 24, minutes=5)
+        assert until == "1h" or end.astimezone(ZoneInfo("Asia/Shanghai")).strftime("%H:%M") == until
+        assert end.strftime("%Y-%m-%d %H:%M") in get(desk, "/config").by_id("frame-state").text
+        desk.http.post("/resume")
+    answer = desk.http.post("/pause", data={"until": "some day"}, follow_redirects=True)
+    assert "Choose from the list" in answer.text
+    assert desk.get("/api/holds")["holds"] == []
 
 
 def test_a_script_is_told_where_to_look(desk: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from dalsegno.clock import local_zone
 from dalsegno.engine.holds import EVERYTHING, UNSAID, hold, release
 from dalsegno.insight.explain import explain_anyway, subject_of
 from dalsegno.insight.explain.outage import UNKNOWN
@@ -13,12 +14,15 @@ from dalsegno.web.console.frame import DENSITIES, THEMES, render, words_of
 from dalsegno.web.console.gates import gating
 from dalsegno.web.console.i18n import COOKIE, LANGUAGES, language_of
 from dalsegno.web.console.pages import pages
+from dalsegno.web.console.pausing import until_of
 from dalsegno.web.console.views import cookie_of, kept, with_view, without, written
 from dalsegno.web.room import Here, Who
 
 router = pages()
 
 YEAR = 365 * 86_400
+LONGEST = 2000
+"""Characters of a reason."""
 
 
 @router.get("/preferences")
@@ -52,8 +56,9 @@ def pause_everything(request: Request, here: Here, who: Who, form: Form) -> Resp
     words = words_of(request, here)
 
     def work() -> str:
-        reason = field(form, "reason") or UNSAID
-        here.store.write("hold", lambda tx: hold(tx, EVERYTHING, reason, who))
+        reason = field(form, "reason")[:LONGEST] or UNSAID
+        until = until_of(field(form, "until"), here.store.clock.now(), local_zone())
+        here.store.write("hold", lambda tx: hold(tx, EVERYTHING, reason, who, until))
         return words.text("Everything is held. What runs may finish; nothing new starts.")
 
     return acted(request, here, form, work, "/")

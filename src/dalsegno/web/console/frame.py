@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pas
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+from dalsegno.clock import local_zone
 from dalsegno.engine.logbridge import masked
 from dalsegno.errors import NotFound
 from dalsegno.insight.holds import HoldLine, hold_on_everything
@@ -36,6 +37,8 @@ THEMES = ("auto", "light", "dark")
 DENSITIES = ("comfortable", "compact")
 FLASH = "flash"
 """The cookie that carries what was just done over a redirect."""
+WHOLE = ("/", "/jobs", "/songs")
+"""Pages about all work there is: only there a key may reach what pauses everything."""
 ALWAYS = ("holds",)
 """Topics that the frame itself listens to."""
 
@@ -61,7 +64,13 @@ class Frame:
         self.signed_in: bool = getattr(request.state, "signed_in", False)
         self.topics = ",".join(dict.fromkeys([*ALWAYS, *live]))
         self.path = request.url.path
+        self.about_all = self.path in WHOLE
         self.now = here.store.clock.now().isoformat()
+
+    @cached_property
+    def zone(self) -> str:
+        """Of this machine."""
+        return local_zone()
 
     @cached_property
     def here(self) -> str:
