@@ -327,6 +327,41 @@ def test_no_key_pauses_everything_on_a_page_about_one_thing(page: Page, desk: De
     assert desk.get("/api/holds")["holds"][0]["reason"] == "film night"
 
 
+def opened(page: Page, path: str, item: int) -> None:
+    """An item in the drawer of a page that does not listen to items."""
+    page.goto(path)
+    expect(page.locator(LIVE)).to_be_visible()
+    link = f'<a id="opener" data-drawer href="/items/{item}">open</a>'
+    page.locator("h1").evaluate("(head, link) => head.insertAdjacentHTML('afterend', link)", link)
+    page.locator("#opener").click()
+    expect(page.locator("#drawer[open]")).to_be_visible()
+
+
+def test_an_open_drawer_hears_keys(page: Page, desk: Desk, songs: Songs) -> None:
+    songs.gate.set()
+    job = desk.start()["id"]
+    desk.until(job, "completed_with_errors")
+    (failed,) = desk.get(f"/api/jobs/{job}/items?state=failed")["items"]
+    opened(page, "/config", failed["id"])
+    page.keyboard.press("f")
+    expect(page.locator("#drawer .menu[open]")).to_be_visible()
+    page.keyboard.press("f")
+    page.keyboard.press("j")
+    assert page.locator("[data-cursor]").count() == 0, "what lies under it stays as it is"
+    page.keyboard.press("r")
+    wait_until(lambda: [each["type"] for each in desk.get("/api/commands")["commands"]] == ["retry_item"], "a retry")
+
+
+def test_an_open_drawer_follows_its_item_on_every_page(page: Page, desk: Desk, songs: Songs) -> None:
+    job = under_way(desk)
+    item = desk.get(f"/api/jobs/{job}/items?state=running")["items"][0]["id"]
+    opened(page, "/config", item)
+    expect(page.locator("#item-drawer .facts")).to_contain_text("running")
+    expect(page.locator(LIVE)).to_be_visible()
+    songs.gate.set()
+    expect(page.locator("#item-drawer .facts")).not_to_contain_text("running")
+
+
 def test_a_region_that_could_not_be_fetched_is_asked_for_again(page: Page, desk: Desk, songs: Songs) -> None:
     page.goto("/jobs")
     expect(page.locator(LIVE)).to_be_visible()

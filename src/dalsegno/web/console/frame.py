@@ -39,8 +39,8 @@ FLASH = "flash"
 """The cookie that carries what was just done over a redirect."""
 WHOLE = ("/", "/jobs", "/songs")
 """Pages about all work there is: only there a key may reach what pauses everything."""
-ALWAYS = ("holds",)
-"""Topics that the frame itself listens to."""
+ALWAYS = ("holds", "items", "workers")
+"""Topics that every page listens to: the frame's own, and those of an item, which can be opened over any page."""
 
 
 class Frame:

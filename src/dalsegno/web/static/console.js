@@ -1,5 +1,5 @@
 // Pages work without this.
-const $ = (css, root = document) => root && root.querySelector(css);
+const $ = (css, root = document) => root?.querySelector(css);
 const $$ = (css, root = document) => [...root.querySelectorAll(css)];
 const on = (names, work) => names.split(" ").forEach((name) => document.addEventListener(name, work));
 const [pill, drawer, help] = $$("#pill, #drawer, #help");
@@ -18,7 +18,7 @@ const menus = (shut) => $$(".menu[open]").forEach((menu) => shut(menu) && (menu.
 
 // the reader's zone
 const skew = new Date(said.now) - now();
-const past = new Intl.RelativeTimeFormat(document.documentElement.lang, { numeric: "auto", style: "narrow" });
+const past = new Intl.RelativeTimeFormat($("html").lang, { numeric: "auto", style: "narrow" });
 function ago(old) {
 	const sizes = { day: 86400, hour: 3600, minute: 60 };
 	for (const unit in sizes) if (old >= sizes[unit]) return past.format(~~(-old / sizes[unit]), unit);
@@ -51,7 +51,7 @@ async function look(ids) {
 	for (const id of ids) {
 		dirty.delete(id);
 		asked[id] = now();
-		(places[$("#" + id)?.dataset.src || location.href] ||= []).push(id.replaceAll("-", "_"));
+		(places[$("#" + id)?.dataset.src || location] ||= []).push(id.replaceAll("-", "_"));
 	}
 	for (const place in places) {
 		try {
@@ -148,7 +148,7 @@ function move(step) {
 function press(key) {
 	const own = `[data-key=${key}]`, bulk = $("[data-tick]:checked") && $(".bulk");
 	const page = $("[data-list] " + own) ? null : $(`#main ${own}:not(.bulk *)`) || $(".top " + own);
-	const found = $(own, bulk) || $(own, cursor()) || page;
+	const found = drawer.open ? $(own, drawer) : $(own, bulk) || $(own, cursor()) || page;
 	found?.focus();
 	found?.click();
 }
@@ -158,12 +158,12 @@ on("keydown", (event) => {
 		menus((menu) => !$("summary", menu).focus());
 		if (target.matches("input")) target.blur();
 	}
-	if (event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]")
+	if (event.ctrlKey || event.metaKey || event.altKey || help.open
 		|| target.matches("textarea, select, input:not([type=checkbox])")) return;
 	const place = now() - going < 1500 && $(`[data-go="${CSS.escape(key)}"]`);
 	const free = !target.matches("a, button, summary, input");
 	going = 0;
-	const act = place ? () => place.click() : {
+	const act = place ? () => place.click() : !drawer.open && {
 		"?": () => help.showModal(),
 		"/": () => $("[data-filter]")?.focus(),
 		g: () => (going = now()),
@@ -183,7 +183,7 @@ function draw(figure) {
 	figure.text = text;
 	if (figure.chart?.series.length === data.length) return figure.chart.setData(data);
 	figure.chart?.destroy();
-	const style = getComputedStyle(figure), colour = (name) => style.getPropertyValue("--" + name);
+	const colour = (name) => getComputedStyle(figure).getPropertyValue("--" + name);
 	const axis = { stroke: colour("quiet"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
 	figure.chart = new uPlot({
 		...size(), scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
