@@ -15,7 +15,7 @@ from dalsegno.settings import Settings
 from dalsegno.web.door import tidy_name
 from dalsegno.web.login import local
 from dalsegno.web.password import Password, hashed
-from dalsegno.web.sessions import DAYS
+from dalsegno.web.sessions import DAYS, Session, Sessions
 from dalsegno.web.throttle import ADDRESS, EVERYONE, FORGET, MOST, Throttle
 from tests.helpers import events_of, wait_until
 from tests.web.conftest import Desk
@@ -233,10 +233,27 @@ def test_a_token_opens_until_the_password_changes(
     desk = consoles(store, console_password=PASSWORD)
     assert desk.http.get("/api/jobs", headers=headers).status_code == 200
     changed = consoles(store, console_password=PASSWORD + "!")
-    problem(changed.http.get("/api/jobs", headers=headers), 401, "login_failed")
+    problem(changed.http.get("/api/jobs", headers=headers), 401, "login_needed")
 
 
 # --- guessing -------------------------------------------------------------------------------------
+
+
+def test_a_token_that_has_ended_keeps_nobody_out(still: Store, clock: ManualClock, consoles: Consoles) -> None:
+    """A forgotten scraper sends it every few seconds, from an address that people come from, too."""
+    desk = consoles(still, console_password=PASSWORD)
+    keeper = Sessions(still, PASSWORD)
+    keeper.look()
+    ended = keeper.written(Session("a1", "prometheus", int(clock.now().timestamp()) - 1))
+    others = Sessions(still, "another password")
+    others.look()
+    foreign = others.written(Session("a2", "", int(clock.now().timestamp()) + 1000))
+    for token in (ended, foreign, ended[:-1] + "x"):
+        for _ in range(8):
+            assert desk.http.get("/api/jobs", headers={"authorization": f"Bearer {token}"}).status_code == 401
+            assert desk.http.get("/api/jobs", auth=("prometheus", token)).status_code == 401
+    assert desk.http.get("/api/jobs", headers={"authorization": f"Bearer {PASSWORD}"}).status_code == 200
+    assert sign_in(desk).status_code == 303
 
 
 def test_guessing_is_slow_and_gets_slower(still: Store, clock: ManualClock, consoles: Consoles) -> None:

@@ -93,6 +93,8 @@ class Door:
             case _:
                 raise LoginNeeded
         if self._digest(password) not in self._proven:
+            if self.sessions.shaped(password):  # a token that has ended is nobody's guess at the password
+                raise LoginNeeded
             if not may_wait:
                 return None
             self.try_password(password, address)

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import threading
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ ENDED = "console_signed_out"
 LOOK_EVERY = 5.0
 """Seconds within which another console of the same database hears of a sign-out."""
 LONGEST = 2000
+SHAPE = re.compile(r"Wy[\w-]{10,}\.[\w-]{43}", re.ASCII)
+"""A list in base64 and a signature: no password anybody has looks like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,10 @@ class Sessions:
         if session.id in self._ended or session.expires <= self._store.clock.now().timestamp():
             return None
         return session
+
+    def shaped(self, text: str) -> bool:
+        """Whether it is a sign-in or a token that was made here or elsewhere, worth something or not."""
+        return len(text) <= LONGEST and SHAPE.fullmatch(text) is not None
 
     def close(self, session: Session, who: str) -> None:
         """Sign out, for good: a copy of the note is worth nothing either."""
