@@ -116,10 +116,13 @@ def test_a_live_engine_applies_them(store: Store, folder: Path) -> None:
         (item,) = say("items", third, "--json").data
         assert say("retry", item["item"]["id"]).out == f"Item {item['item']['id']} will run again.\n"
         assert wait_for_job(store, third) == "completed_with_errors"
-        wait_until(lambda: say("workers", "--json").data["processes"][0]["workers"], "the workers to be listed")
-        shown = say("workers", "--json").data["processes"]
-        assert [line["alive"] for line in shown] == [True]
-        assert {worker["name"] for worker in shown[0]["workers"]} >= {"gate-1", "echo-1"}
+
+        def listed() -> set[str]:
+            (process,) = say("workers", "--json").data["processes"]
+            assert process["alive"]
+            return {worker["name"] for worker in process["workers"]}
+
+        wait_until(lambda: listed() >= {"gate-1", "echo-1"}, "the workers to be listed")
         assert "gate-1" in say("workers").out
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dalsegno.sources.demo_server import DemoServer
+from tests.catalog.studio import audio_in
 from tests.cli.tool import say
 
 
@@ -33,7 +34,7 @@ def test_the_four_stages_one_after_the_other(demo: DemoServer, folder: Path) -> 
     assert "completed" in say("upload").out
     line = next(each for each in say("playlists", "--json").data["lines"] if each["id"] == chosen["id"])
     assert (line["status"], line["uploaded"]) == ("complete", chosen["song_count"])
-    assert len([path for path in (folder / "archive").rglob("*.*") if path.is_file()]) == len(here)
+    assert len(audio_in(folder / "archive")) == len(here)
 
 
 def test_the_whole_chain_by_its_chinese_name(demo: DemoServer, folder: Path) -> None:
