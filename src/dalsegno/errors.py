@@ -308,6 +308,15 @@ class BackupDamaged(DalSegnoError):
     status = 422
 
 
+class PoolerBetween(DalSegnoError):
+    """{database} is reached through PgBouncer or another pooler, and {problem}. PostgreSQL's own programs would leave
+    the settings of their session to whoever comes next.
+    Give the way to the server itself: LISTEN_DATABASE_URL=postgresql://…"""
+
+    code = "pooler_between"
+    status = 409
+
+
 class ToolMissing(DalSegnoError):
     """PostgreSQL's own program {tool} is needed, {problem}
     Install PostgreSQL's client programs of version {wanted} or newer, or name their folder: PG_BIN=/path/to/bin"""

@@ -15,8 +15,8 @@ from alembic.migration import MigrationContext
 from dalsegno import Store, open_store, service, submit
 from dalsegno.errors import SchemaMissing, SchemaNewer
 from dalsegno.store.migrate import upgrade
-from dalsegno.store.revisions import known_revisions
 from dalsegno.store.open import parse_url
+from dalsegno.store.revisions import known_revisions
 from tests.everything import metadata
 from tests.helpers import every, items_of, job_of, keys, one_step, run_job, status_of
 

@@ -54,11 +54,13 @@ def backup(desk: Desk, file: Target, force: Force = False) -> None:
 
 
 def direct(desk: Desk) -> sa.URL:
-    """The database itself: programs of PostgreSQL do not pass through PgBouncer in transaction mode."""
-    from dalsegno.store.open import past_pooler
+    """The database itself: PostgreSQL's own programs do not go through a pooler."""
+    from dalsegno.store.open import parse_url
+    from dalsegno.store.past import past_pooler
 
     settings = desk.settings
-    return past_pooler(settings.database_url, None if desk.database else settings.listen_database_url)
+    listen = settings.listen_database_url
+    return past_pooler(parse_url(settings.database_url), parse_url(listen) if listen else None)
 
 
 def plain(manifest: Any) -> dict[str, Any]:

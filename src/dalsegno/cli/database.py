@@ -94,13 +94,12 @@ def migrate(desk: Desk, to: To = None, without_backup: WithoutBackup = False) ->
 def _move(desk: Desk, to: str) -> None:
     from dataclasses import asdict
 
-    from dalsegno.cli.backup import direct
     from dalsegno.cli.bar import Bar
     from dalsegno.moves.move import move
     from dalsegno.store.open import parse_url
 
     with Bar(desk.aside) as bar:
-        moved = move(direct(desk), parse_url(to), told=bar.told)
+        moved = move(parse_url(desk.settings.database_url), parse_url(to), told=bar.told)
 
     def show(console: Console) -> None:
         console.print(

@@ -25,6 +25,7 @@ from dalsegno.moves.placed import Placed, Settle
 from dalsegno.store import backup_postgres as postgres
 from dalsegno.store import ours
 from dalsegno.store.manifest import Manifest, Told
+from dalsegno.store.past import past_pooler
 from dalsegno.store.postgres_tools import Tools, find_tools
 from dalsegno.store.revisions import check
 from dalsegno.store.upgrade import is_vacant
@@ -42,6 +43,7 @@ WHERE tx <> 0 AND EXISTS (SELECT 1 FROM {events} WHERE tx >= pg_current_xact_id(
 def put(
     path: Path, url: sa.URL, manifest: Manifest | None, settle: Settle, *, force: bool, tools: Path | None, told: Told
 ) -> Placed:
+    past_pooler(url, None)
     major, _ = postgres.server_version(url)
     programs = find_tools(major, tools)
     contents = contents_of(postgres.listed(path, programs))

@@ -26,6 +26,7 @@ from dalsegno.store import backup_sqlite as sqlite
 from dalsegno.store import manifest as manifests
 from dalsegno.store import ours
 from dalsegno.store.manifest import Manifest, Told, untold
+from dalsegno.store.past import past_pooler
 from dalsegno.store.postgres_tools import find_tools
 from dalsegno.store.revisions import check
 from dalsegno.store.schema import to_text
@@ -151,6 +152,7 @@ def room_for(source: Path) -> int:
 
 
 def _of_postgres(url: sa.URL, part: Path, taken_at: str, folder: Path | None, told: Told) -> Manifest:
+    past_pooler(url, None)
     major, server = postgres.server_version(url)
     tools = find_tools(major, folder)
     with postgres.one_moment(url, told) as moment:

@@ -17,6 +17,7 @@ from psycopg import sql
 
 from dalsegno.errors import BackupDamaged, DatabaseUnavailable, ToolFailed
 from dalsegno.store import ours
+from dalsegno.store.line import Line
 from dalsegno.store.manifest import Told, untold
 from dalsegno.store.postgres_tools import CHUNK, Tools
 
@@ -65,9 +66,9 @@ def server_version(url: sa.URL) -> tuple[int, str]:
 
 
 @contextmanager
-def connected(url: sa.URL) -> Iterator[psycopg.Connection]:
+def connected(url: sa.URL) -> Iterator[Line]:
     try:
-        with psycopg.connect(dsn(url), application_name="dalsegno backup", prepare_threshold=None) as connection:
+        with Line.connect(dsn(url), application_name="dalsegno backup", prepare_threshold=None) as connection:
             yield connection
     except psycopg.OperationalError as error:
         problem = str(error).strip().splitlines()

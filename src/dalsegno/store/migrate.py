@@ -37,16 +37,16 @@ def ensure_schema(
     *,
     migrate: bool = True,
     precaution: Precaution | None = None,
-    direct: sa.URL | None = None,
+    listen: sa.URL | None = None,
 ) -> str:
-    """The revision the database has now. `direct`: the way to PostgreSQL for its own programs, past a pooler."""
+    """The revision the database has now. `listen`: the way to PostgreSQL for its own programs, past a pooler."""
     known = known_revisions()
     found = check(store.read(revision))
     if found == known[-1]:
         return found
     if not migrate:
         raise SchemaMissing(found=found or "none", known=known[-1])
-    upgrade(url, known[-1], precaution or Precaution(), direct=direct, now=store.clock.now())
+    upgrade(url, known[-1], precaution or Precaution(), listen=listen, now=store.clock.now())
     return known[-1]
 
 
@@ -55,7 +55,7 @@ def upgrade(
     target: str,
     precaution: Precaution | None = None,
     *,
-    direct: sa.URL | None = None,
+    listen: sa.URL | None = None,
     now: datetime | None = None,
 ) -> None:
     """Run the migrations up to `target` in one transaction, after a backup where a precaution is to be taken."""
@@ -64,7 +64,7 @@ def upgrade(
         if engine.dialect.name == "postgresql":
             with engine.begin() as connection:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-                kept = _kept(connection, direct or url, target, precaution)
+                kept = _kept(connection, url, target, precaution, listen)
                 _run(connection, target, kept, now)
         else:
             with _turn(Path(url.database or "")):
@@ -92,11 +92,13 @@ def _run(connection: sa.Connection, target: str, kept: str, now: datetime | None
         put_note(connection, UPGRADE, told, "dalsegno", now)
 
 
-def _kept(connection: sa.Connection, url: sa.URL, target: str, precaution: Precaution | None) -> str:
+def _kept(
+    connection: sa.Connection, url: sa.URL, target: str, precaution: Precaution | None, listen: sa.URL | None = None
+) -> str:
     found = check(_revision(connection))
     if precaution is None or found is None or found == target:
         return ""
-    return keep(connection, url, found, target, precaution)
+    return keep(connection, url, found, target, precaution, listen)
 
 
 def _looked(url: sa.URL, target: str, precaution: Precaution | None) -> str:

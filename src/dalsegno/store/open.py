@@ -49,7 +49,7 @@ def open_store(
     else:
         store = PostgresStore(parsed, clock, channel=channel, listen_url=listen)
     try:
-        ensure_schema(store, parsed, migrate=migrate, precaution=precaution, direct=past_pooler(url, listen_url))
+        ensure_schema(store, parsed, migrate=migrate, precaution=precaution, listen=listen)
     except BaseException:
         store.close()
         raise
@@ -69,14 +69,6 @@ def parse_url(url: str) -> sa.URL:
     if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise DatabaseUrlInvalid(url=url, problem="it names no file, and jobs must survive the process.")
     return parsed
-
-
-def past_pooler(url: str, listen_url: str | None) -> sa.URL:
-    """The way to the same database that does not lead through PgBouncer, where one is known."""
-    database = parse_url(url)
-    listen = parse_url(listen_url) if listen_url else database
-    same = (listen.get_backend_name(), listen.database) == (database.get_backend_name(), database.database)
-    return listen if same else database
 
 
 def hot_for(conn: sa.Connection) -> Hot:

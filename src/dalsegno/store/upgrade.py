@@ -6,11 +6,16 @@ import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 
 from dalsegno.errors import BackupNoRoom, DalSegnoError, UpgradeNeedsBackup, UpgradeNeedsRoom
 from dalsegno.store.backup import backup, file_of, room_for
+from dalsegno.store.past import past_pooler_of
+
+if TYPE_CHECKING:
+    import psycopg
 
 logger = logging.getLogger("dalsegno.store")
 
@@ -44,8 +49,10 @@ def is_vacant(conn: sa.Connection) -> bool:
     return not any(conn.execute(query).first() for query in asked)
 
 
-def keep(conn: sa.Connection, url: sa.URL, found: str, known: str, precaution: Precaution) -> str:
-    """The backup that was made, or why there is none."""
+def keep(
+    conn: sa.Connection, url: sa.URL, found: str, known: str, precaution: Precaution, listen: sa.URL | None = None
+) -> str:
+    """The backup that was made, or why there is none. `listen`: the way to the server where a pooler is between."""
     if not precaution.wanted:
         logger.warning("no backup is made before the schema changes from %s to %s, as asked for", found, known)
         return "none, as asked for"
@@ -53,7 +60,7 @@ def keep(conn: sa.Connection, url: sa.URL, found: str, known: str, precaution: P
         return "none, since there was nothing in it"
     if url.get_backend_name() == "sqlite":
         return _beside(url, found, known, precaution)
-    return _dumped(url, found, known, precaution)
+    return _dumped(conn, url, found, known, precaution, listen)
 
 
 def _beside(url: sa.URL, found: str, known: str, precaution: Precaution) -> str:
@@ -74,12 +81,16 @@ def _beside(url: sa.URL, found: str, known: str, precaution: Precaution) -> str:
         raise UpgradeNeedsBackup(found=found, known=known, problem=str(error)) from error
 
 
-def _dumped(url: sa.URL, found: str, known: str, precaution: Precaution) -> str:
+def _dumped(
+    conn: sa.Connection, url: sa.URL, found: str, known: str, precaution: Precaution, listen: sa.URL | None
+) -> str:
     try:
         if precaution.folder is None:
             raise UpgradeNeedsBackup(found=found, known=known, problem="no folder was named for it: BACKUP_FOLDER=…")
         path = precaution.folder / f"{url.database or 'dalsegno'}.before-{known}.dump"
-        return _made(url, path, found, known, precaution)
+        # Over the connection that is there: a pool of one has no other.
+        direct = past_pooler_of(cast("psycopg.Connection[Any]", conn.connection.driver_connection), url, listen)
+        return _made(direct, path, found, known, precaution)
     except DalSegnoError as error:
         if precaution.attended:
             if isinstance(error, UpgradeNeedsBackup):

@@ -87,6 +87,10 @@ MEANINGS = {
     "backup_refused": (N_("No backup was written"), N_("Choose another name, or replace the file: --force")),
     "engine_at_work": (N_("An engine is at work on this database"), N_("Stop it first and try again.")),
     "move_failed": (N_("Nothing was moved"), N_("The old database is as it was; mend what is wrong and try again.")),
+    "pooler_between": (
+        N_("PostgreSQL's own programs do not go through a pooler"),
+        N_("Give the way to the server itself: LISTEN_DATABASE_URL"),
+    ),
     "restore_refused": (N_("Nothing was restored"), N_("Name an empty database, or replace this one: --force")),
     "schema_missing": (N_("The database is of an older version"), N_("Run: dalsegno migrate")),
     "schema_needs_backup": (
