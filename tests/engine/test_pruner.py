@@ -6,14 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Lane, Store, service, submit
+from dalsegno.archive.keeper import Keeper
 from dalsegno.catalog.schema import song_candidates, songs
-from dalsegno.clock import ManualClock
+from dalsegno.clock import ManualClock, SystemClock
 from dalsegno.engine import pruner as pruner_module
 from dalsegno.engine import pruning, scheduler
 from dalsegno.engine.pruner import LAST, one_round
@@ -369,6 +371,42 @@ def test_an_engine_that_was_told_nothing_takes_nothing_from_a_database_of_many(
     assert there(store) == [old, newest]
     assert events_of(store, job_id=old)
     assert every(store, sa.select(system_settings).where(system_settings.c.key == LAST)) == []
+
+
+class Ahead(SystemClock):
+    """That of a machine whose battery is empty."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=400)
+
+
+def test_a_machine_whose_clock_is_ahead_takes_nothing_from_the_others(
+    postgres_url: str, stores: Callable[..., Store]
+) -> None:
+    right, wrong = stores(postgres_url), stores(postgres_url, Ahead())
+    there_now = [done(right), done(right), done(right)]
+    line = {"at": right.clock.now(), "level": "info", "logger": "x", "message": "said"}
+    right.write("test", lambda tx: tx.conn.execute(sa.insert(logs), [line]))
+    before = {each.name for each in right.read(months)}
+    keep = Keeper(wrong, lambda: Settings(_env_file=None, retention_archive="off"))
+    rule = Policy(Rule(), {"default": {"logs": 7.0}})
+    assert preview(wrong, lambda _lanes: rule).goes == []
+    assert sum((taken for taken in one_round(wrong, lambda _lanes: rule, keep=keep)), Counter()) == {}
+    assert there(right) == there_now
+    assert len(every(right, sa.select(logs))) == 1
+    assert before <= {each.name for each in right.read(months)}
+
+
+def test_a_walk_that_a_wrong_clock_began_is_not_the_last_for_years(still: Store, clock: ManualClock) -> None:
+    kept, _ = done(still, last="failed"), done(still)
+    clock.advance(1000 * DAY)
+    prune(still)
+    clock.advance(-900 * DAY)
+    answered = sa.update(stages).values(failed=0, succeeded=stages.c.succeeded + stages.c.failed)
+    still.write("test", lambda tx: tx.conn.execute(answered))
+    still.write("test", lambda tx: tx.conn.execute(sa.update(items).values(status="succeeded")))
+    prune(still)
+    assert kept not in there(still)
 
 
 def test_months_that_nobody_can_keep_stay(postgres_url: str, stores: Callable[..., Store], clock: ManualClock) -> None:

@@ -14,13 +14,13 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Store, service
-from dalsegno.clock import ManualClock
+from dalsegno.clock import ManualClock, SystemClock
 from dalsegno.engine import runs as kept
 from dalsegno.engine import schedules as engine
 from dalsegno.engine.orders import Order, Ready, as_stored
 from dalsegno.engine.schedules import Schedule
 from dalsegno.engine.submit import apply_workflow
-from dalsegno.engine.timekeeper import BATCH, keep_time
+from dalsegno.engine.timekeeper import BATCH, Timekeeper, keep_time
 from dalsegno.errors import (
     CronInvalid,
     DatabaseUnavailable,
@@ -121,14 +121,83 @@ def test_a_clock_that_is_put_back_starts_nothing_twice(stored: Store, clock: Man
     for _ in range(3):
         keep(stored, clock, HOUR)
     assert started(stored) == before
-    # Nor where somebody has it counted anew from the time that is right: what was decided stays decided.
+    # Nor where somebody has it counted anew from the time that is right. What was skipped before it came is open again.
     clock.advance(-4 * HOUR)
     act(stored, engine.resume, number, "nas")
-    for _ in range(4):
+    assert told(stored, number) == [(hour(4), "started", None)]
+    for _ in range(5):
         keep(stored, clock, HOUR)
-    assert started(stored) == before
+    assert told(stored, number) == [(hour(each), "started", None) for each in range(1, 6)]
+    assert len(started(stored)) == 5
+
+
+def test_an_engine_mends_by_itself_what_a_clock_that_was_ahead_has_done(stored: Store, clock: ManualClock) -> None:
+    number, paused = add(stored, overlap="allow"), add(stored, "paused")
+    act(stored, engine.pause, paused, "nas")
+    keeper = Timekeeper(stored, as_stored)
     keep(stored, clock, HOUR)
-    assert len(started(stored)) == len(before) + 1
+    clock.advance(400 * 24 * HOUR)
+    keeper.tick()
+    far = row(stored, number)["next_at"]
+    assert far > hour(400 * 24)
+    clock.advance(-400 * 24 * HOUR + 1800)
+    keeper.tick()
+    assert (row(stored, number)["next_at"], row(stored, paused)["next_at"]) == (hour(2), None)
+    first, last = (hour(1), "started", None), (far - timedelta(hours=1), "started", None)
+    assert told(stored, number) == [first, last]
+    (event,) = events_of(stored, type="schedule_resumed")
+    assert "A clock had been ahead" in event["message"]
+    keep(stored, clock, HOUR)
+    assert told(stored, number) == [first, (hour(2), "started", None), last]
+
+
+def test_a_clock_that_was_ahead_before_the_engine_began_is_mended_too(stored: Store, clock: ManualClock) -> None:
+    number = add(stored, overlap="allow", catch_up="skip")
+    keep(stored, clock, 50 * HOUR + 1800)
+    assert told(stored, number) == [(hour(1), "skipped", "missed")]
+    clock.advance(-48 * HOUR)
+    Timekeeper(stored, as_stored).tick()
+    assert told(stored, number) == [(hour(1), "skipped", "missed")]
+    found = one(stored, sa.select(schedule_runs))
+    assert (found["count"], found["last_due_at"]) == (2, hour(2))
+    assert row(stored, number)["next_at"] == hour(3)
+
+
+def test_where_records_were_forgotten_a_schedule_waits_until_those_that_are_left_begin(
+    stored: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "KEPT", 3)
+    number = add(stored, overlap="allow")
+    for _ in range(6):
+        keep(stored, clock, HOUR)
+    clock.advance(-6 * HOUR)
+    keeper = Timekeeper(stored, as_stored)
+    keeper.tick()
+    assert row(stored, number)["next_at"] == hour(4)
+    for _ in range(6):
+        clock.advance(HOUR)
+        keeper.tick()
+    assert len(started(stored)) == 6
+    clock.advance(HOUR)
+    keeper.tick()
+    assert len(started(stored)) == 7
+
+
+class Ahead(SystemClock):
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=400)
+
+
+def test_a_machine_whose_clock_is_ahead_starts_nothing_for_the_others(
+    postgres_url: str, stores: Callable[..., Store]
+) -> None:
+    right, wrong = stores(postgres_url), stores(postgres_url, Ahead())
+    right.write("workflow", lambda tx: apply_workflow(tx, WORKFLOW))
+    by_right, by_wrong = add(right, cron="0 0 1 1 *"), add(wrong, "wrong", cron="0 0 1 1 *")
+    assert row(right, by_right)["next_at"] == row(right, by_wrong)["next_at"]
+    Timekeeper(wrong, as_stored).tick()
+    assert started(right) == []
+    assert row(right, by_right)["next_at"] == row(right, by_wrong)["next_at"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dalsegno import Store
 from dalsegno.clock import ManualClock
 from dalsegno.engine.orders import as_stored
 from dalsegno.engine.schedules import Schedule, add, change
+from dalsegno.engine.setback import mend
 from dalsegno.engine.submit import apply_workflow
 from dalsegno.engine.timekeeper import keep_time
 from dalsegno.insight.health import work
@@ -41,3 +42,20 @@ def test_a_schedule_that_starts_nothing_is_told_until_it_does(still: Store, cloc
     clock.advance(60)
     keep_time(still, as_stored)
     assert "Atlantis" in found(still)["schedule_stopped"].says
+
+
+def test_a_schedule_that_a_wrong_clock_sent_far_away_is_told_until_it_is_mended(
+    still: Store, clock: ManualClock
+) -> None:
+    workflow = one_step()
+    still.write("workflow", lambda tx: apply_workflow(tx, workflow))
+    number = still.write("add", lambda tx: add(tx, Schedule("hourly", workflow.name, "0 * * * *"), "nas"))
+    clock.advance(400 * 86_400)
+    keep_time(still, as_stored)
+    assert "schedule_far" not in found(still)
+    clock.advance(-400 * 86_400)
+    far = found(still)["schedule_far"]
+    assert 'Schedule "hourly" waits for' in far.says
+    assert f"dalsegno schedule resume {number}" in far.fix
+    mend(still, "nas")
+    assert "schedule_far" not in found(still)

@@ -16,6 +16,7 @@ from dalsegno import faults
 from dalsegno.archive.form import BATCH, Manifest, lines_of, pack, read_manifest, unpack
 from dalsegno.archive.places import beside_the_library, key_of, manifest_of, open_place, url_of
 from dalsegno.engine.forgetting import MonthChanged
+from dalsegno.engine.pruning import sure_now
 from dalsegno.errors import ArchiveDamaged
 from dalsegno.objects import ObjectStore, StoreError, StoreRefused
 from dalsegno.store.migrate import revision
@@ -43,9 +44,9 @@ class Keeper:
 
     def keep(self, month: Month) -> Generator[None, None, bool]:
         """Whether the month may go now. A large one takes minutes, in steps; whoever leaves off leaves nothing."""
-        known, last = self._store.read(lambda tx: (archive_of(tx, month.name), last_of(tx, month)))
+        known, last, now = self._store.read(lambda tx: (archive_of(tx, month.name), last_of(tx, month), sure_now(tx)))
         restored = None if known is None else known["restored_at"]
-        if restored is not None and self._store.clock.now() - restored < RESTORED:
+        if restored is not None and now - restored < RESTORED:
             return False
         settings = self._settings()
         url = url_of(settings)

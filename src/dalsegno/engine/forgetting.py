@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import sqlalchemy as sa
 
 from dalsegno.engine.marks import ALL, Mark, mark_of, set_mark
-from dalsegno.engine.pruning import LOCK, Pace, Taken
+from dalsegno.engine.pruning import LOCK, Pace, Taken, sure_now
 from dalsegno.model.retention import FOR_EVER, Policy, cutoff
 from dalsegno.store.months import Busy, Month, drop_month, ensure_ahead, execute, lock_month, months, wait_briefly
 from dalsegno.store.schema import bulk_items, bulk_jobs, commands, events, items, jobs, logs, stages
@@ -72,7 +72,7 @@ def forget_old(store: Store, pace: Pace, policy: Policy, keep: Keep | None = Non
         yield from _months(store, pace, policy, keep)
         return
     for kind, table in TABLES.items():
-        before = cutoff(store.clock.now(), policy.longest(kind))
+        before = cutoff(store.read(sure_now), policy.longest(kind))
         if before is None or not store.read(_any_older(table, before)):
             continue
         gone = 1
@@ -110,7 +110,7 @@ def _months(store: Store, pace: Pace, policy: Policy, keep: Keep | None) -> Gene
     yield Counter()
     if keep is None:  # whoever wants them dropped unseen says so: RETENTION_ARCHIVE=off is a Keep, too
         return
-    for month in store.read(old_months(policy, store.clock.now())):
+    for month in store.read(old_months(policy)):
         if not (yield from _kept(keep, month)):
             continue
 
@@ -140,11 +140,12 @@ def _kept(keep: Keep, month: Month) -> Generator[Taken, None, bool]:
         steps.close()
 
 
-def old_months(policy: Policy, now: datetime) -> Callable[[Tx], list[Month]]:
+def old_months(policy: Policy) -> Callable[[Tx], list[Month]]:
     """Those whose last moment has been kept long enough."""
-    before = {kind: cutoff(now, policy.longest(kind)) for kind in TABLES}
 
     def read(tx: Tx) -> list[Month]:
+        now = sure_now(tx)
+        before = {kind: cutoff(now, policy.longest(kind)) for kind in TABLES}
         return [
             month
             for month in months(tx)
@@ -160,7 +161,7 @@ def _kind(month: Month) -> Kind:
 
 def forget_bulk(store: Store, pace: Pace, policy: Policy) -> Iterator[Taken]:
     """Which items a command about many of them changed, once its jobs would be gone; the command itself stays."""
-    before = cutoff(store.clock.now(), policy.general.jobs)
+    before = cutoff(store.read(sure_now), policy.general.jobs)
     for table in (bulk_items, bulk_jobs):
         while before is not None and (oldest := store.read(_oldest_command(table, before))) is not None:
 
@@ -191,7 +192,7 @@ def forget_lane(store: Store, pace: Pace, policy: Policy, lane: str) -> Iterator
         days, longest = getattr(policy.of(lane), kind), policy.longest(kind)
         if days == FOR_EVER or (longest != FOR_EVER and days >= longest):
             continue
-        before = cutoff(store.clock.now(), days)
+        before = cutoff(store.read(sure_now), days)
         assert before is not None
         taken: Taken = Counter(more=1)
         while taken["more"]:

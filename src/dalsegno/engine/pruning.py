@@ -36,6 +36,11 @@ AGAIN = timedelta(days=7)
 Taken = Counter[str]
 
 
+def sure_now(tx: Tx) -> datetime:
+    """What is old is old by both clocks, where there are two: what one takes away that is ahead would be gone."""
+    return min(tx.now, tx.hot.common_now(tx))
+
+
 class Elsewhere(Exception):
     """Another process prunes at this moment."""
 
@@ -92,7 +97,7 @@ class Candidate:
 
 def prune_jobs(store: Store, pace: Pace, lane: str, rule: Rule) -> Iterator[Taken]:
     """Finished jobs of a lane that leave nothing to retry."""
-    before = cutoff(store.clock.now(), rule.jobs)
+    before = cutoff(store.read(sure_now), rule.jobs)
     if before is None:
         return
     after = store.read(lambda tx: _begin(tx, lane))
@@ -173,10 +178,11 @@ def _following(
 def failed_bound(tx: Tx, lane: str, rule: Rule) -> Place | None:
     """Jobs with something to retry that are older than this go; None: none ever does."""
     bounds = []
-    by_age = cutoff(tx.now, rule.failed)
+    now = sure_now(tx)
+    by_age = cutoff(now, rule.failed)
     if by_age is not None:
         bounds.append(Place(by_age, 0))
-    by_jobs = cutoff(tx.now, rule.jobs)
+    by_jobs = cutoff(now, rule.jobs)
     if rule.failed_last and by_jobs is not None:
         beyond = _last_failed(tx, lane, rule.failed_last)
         if beyond is not None:
@@ -280,16 +286,20 @@ def _newest(tx: Tx) -> set[int]:
 def _begin(tx: Tx, lane: str) -> Place | None:
     """Where the last walk along a lane came to; from the beginning when that is long ago."""
     mark = mark_of(tx, lane, "jobs")
-    if mark is None or tx.now - datetime.fromisoformat(mark["since"]) > AGAIN:
+    if mark is None or _long_ago(tx, mark):
         return None
     return Place(datetime.fromisoformat(mark["at"]), mark["id"])
 
 
 def _marked(tx: Tx, lane: str, place: Place) -> Mark:
     known = mark_of(tx, lane, "jobs")
-    fresh = known is None or tx.now - datetime.fromisoformat(known["since"]) > AGAIN
-    since = tx.now.isoformat() if known is None or fresh else known["since"]
+    since = tx.now.isoformat() if known is None or _long_ago(tx, known) else known["since"]
     return {"at": place.at.isoformat(), "id": place.id, "since": since}
+
+
+def _long_ago(tx: Tx, mark: Mark) -> bool:
+    """Also when it was written by a clock that was ahead."""
+    return abs(tx.now - datetime.fromisoformat(mark["since"])) > AGAIN
 
 
 def _handful(found: Sequence[Candidate], rows: int) -> list[Candidate]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dalsegno.model.due import COUNTED, Decision
 from dalsegno.model.states import JOB_UNFINISHED
 from dalsegno.store.schema import jobs, schedule_runs, schedules
 
@@ -81,6 +82,13 @@ def skip_waiting(tx: Tx, schedule: sa.RowMapping, reason: str, message: str) -> 
     own = (schedule_runs.c.schedule_id == schedule["id"], WAITING)
     values = {"outcome": "skipped", "reason": reason, "message": message[:LONGEST_MESSAGE], "at": tx.now}
     tx.conn.execute(sa.update(schedule_runs).where(*own).values(**values))
+
+
+def missed(decision: Decision) -> str:
+    if decision.count == 1:
+        return "No engine was at work when it was due."
+    more = " at least" if decision.count == COUNTED else ""
+    return f"No engine was at work when they were due:{more} {decision.count:,} due times."
 
 
 def waiting(tx: Tx, schedule_id: int) -> int:

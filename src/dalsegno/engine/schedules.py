@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from dalsegno.engine.holds import UNSAID
 from dalsegno.engine.orders import check_request
 from dalsegno.engine.runs import last_job, record, skip_waiting
+from dalsegno.engine.setback import reopen
 from dalsegno.engine.submit import PRIORITIES, to_json
 from dalsegno.errors import CommandRefused, CronInvalid, InputInvalid, NotFound, ScheduleBusy, ScheduleExists
 from dalsegno.model.cron import parse_cron
@@ -74,7 +75,7 @@ def add(tx: Tx, schedule: Schedule, by: str) -> int:
     """Store one; it is due from now on. Returns its number."""
     wanted = schedule.checked()
     values = {**_columns(wanted), "created_by": by, "created_at": tx.now, "updated_by": by, "updated_at": tx.now}
-    values["next_at"] = parse_cron(wanted.cron, wanted.time_zone).next(tx.now)
+    values["next_at"] = parse_cron(wanted.cron, wanted.time_zone).next(tx.hot.common_now(tx))
     number = tx.insert_new(schedules, values)
     if number is None:
         raise ScheduleExists(name=wanted.name)
@@ -90,7 +91,9 @@ def change(tx: Tx, number: int, changes: Mapping[str, Any], by: str) -> None:
     values = {**_columns(wanted), "updated_by": by, "updated_at": tx.now}
     if row["paused_at"] is None and (wanted.cron, wanted.time_zone) != (was.cron, was.time_zone):
         _give_up(tx, row, "changed", "The schedule was changed before an engine had taken it up.")
-        values["next_at"] = parse_cron(wanted.cron, wanted.time_zone).next(tx.now)
+        now = tx.hot.common_now(tx)
+        reopen(tx, row, now)
+        values["next_at"] = parse_cron(wanted.cron, wanted.time_zone).next(now)
     taken = sa.select(schedules.c.id).where(schedules.c.name == wanted.name, schedules.c.id != number)
     if tx.row(taken) is not None:
         raise ScheduleExists(name=wanted.name)
@@ -114,9 +117,10 @@ def pause(tx: Tx, number: int, by: str, reason: str | None = None) -> None:
 
 def resume(tx: Tx, number: int, by: str) -> None:
     """It is due from now on; what came while it was paused was not missed. Also after a clock was put right."""
-    row = _locked(tx, number)
+    row, now = _locked(tx, number), tx.hot.common_now(tx)
     values = {"paused_at": None, "paused_by": None, "pause_reason": None}
-    next_at = parse_cron(row["cron"], row["time_zone"]).next(tx.now)
+    next_at = parse_cron(row["cron"], row["time_zone"]).next(now)
+    reopen(tx, row, now)
     if row["next_at"] is not None and next_at is not None:
         next_at = min(next_at, row["next_at"])  # it was not paused: what is due already stays due
     tx.conn.execute(
@@ -138,7 +142,8 @@ def run_now(tx: Tx, number: int, by: str) -> int:
     job = last_job(tx, row)
     if job is not None and row["overlap"] == "skip":
         raise ScheduleBusy(name=row["name"], job=job["id"], state=job["status"])
-    at = tx.now if tx.now.microsecond else tx.now + timedelta(microseconds=1)  # never in the place of a due time
+    now = tx.hot.common_now(tx)
+    at = now if now.microsecond else now + timedelta(microseconds=1)  # never in the place of a due time
     run = record(tx, row, at, "waiting", reason="asked", requested_by=by)
     if run is None:
         fix = "Ask again in a moment."
@@ -149,11 +154,11 @@ def run_now(tx: Tx, number: int, by: str) -> int:
 
 def _give_up(tx: Tx, row: sa.RowMapping, reason: str, message: str) -> None:
     """What was due and not yet decided about is skipped."""
-    first = row["next_at"]
-    if first is None or first > tx.now:
+    first, now = row["next_at"], tx.hot.common_now(tx)
+    if first is None or first > now:
         return
     try:
-        decision = skipped(parse_cron(row["cron"], row["time_zone"]), first, tx.now) or Decision(first, False)
+        decision = skipped(parse_cron(row["cron"], row["time_zone"]), first, now) or Decision(first, False)
     except (CronInvalid, InputInvalid):
         decision = Decision(first, False)
     record(

@@ -7,6 +7,7 @@ crash nothing is left or all of it. A due time is behind `next_at` for good, wha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,12 @@ import sqlalchemy as sa
 
 from dalsegno.engine.looper import Looper
 from dalsegno.engine.orders import Order, Prepare, Ready, Refused, made_ready, refusal, submit_ready
-from dalsegno.engine.runs import WAITING, last_job, record, settle, waiting
+from dalsegno.engine.runs import WAITING, last_job, missed, record, settle, waiting
 from dalsegno.engine.schedules import pause
+from dalsegno.engine.setback import mend
 from dalsegno.errors import CronInvalid, InputInvalid
 from dalsegno.model.cron import parse_cron
-from dalsegno.model.due import COUNTED, Decision, decide, meet, room_to_wait
+from dalsegno.model.due import Decision, decide, meet, room_to_wait
 from dalsegno.model.states import JOB_FINISHED
 from dalsegno.store.hot import Event
 from dalsegno.store.schema import UtcTime, jobs, schedule_runs, schedules
@@ -27,7 +29,11 @@ from dalsegno.store.schema import UtcTime, jobs, schedule_runs, schedules
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
 
+logger = logging.getLogger("dalsegno.engine")
+
 NAME = "timekeeper"
+TOLD = 10
+"""Names in a line of the log."""
 BATCH = 100
 BREATHER = 0.02
 """Seconds after which to look again at what another engine has in its hands."""
@@ -49,12 +55,21 @@ class Timekeeper(Looper):
         self._prepare = prepare
         self._secrets = secrets
         self._ours = ours
+        self._latest: datetime | None = None
+        """What the clock said last. It may have been ahead before this process began."""
 
     def tick(self) -> float | None:
         next_at = keep_time(self._store, self._prepare, lambda: self.stopping, self._secrets, self._ours)
+        now = self._store.read(_now)
+        if self._latest is None or now < self._latest:
+            mended = mend(self._store, NAME, lambda: self.stopping)
+            if mended:
+                logger.warning("a clock had been ahead; schedules go on from now: %s", ", ".join(mended[:TOLD]))
+                next_at = self._store.read(_following)
+        self._latest = now
         if next_at is None:
             return None
-        return min(self.interval, max(BREATHER, (next_at - self._store.clock.now()).total_seconds()))
+        return min(self.interval, max(BREATHER, (next_at - now).total_seconds()))
 
 
 def keep_time(
@@ -72,9 +87,9 @@ def keep_time(
     def mine(row: sa.RowMapping) -> bool:
         return ours is None or ours(_order(row))
 
-    next_at, some_wait = store.read(_look)
-    if next_at is not None and next_at <= store.clock.now():
-        kept = [_keep(store, make, row) for row in _pages(store, _DUE, "next_at", stopping) if mine(row)]
+    next_at, some_wait, now = store.read(_look)
+    if next_at is not None and next_at <= now:
+        kept = [_keep(store, make, row, now) for row in _pages(store, _DUE, "next_at", stopping) if mine(row)]
         next_at = store.read(_following if all(kept) else _next)
     if some_wait:
         for row in _pages(store, _CAN_START, "due_at", stopping):
@@ -91,7 +106,7 @@ def _pages(store: Store, query: sa.Select[Any], order: str, stopping: Callable[[
     """All of them, each once: what is left to others must not stand in the way of what comes after it."""
     after: dict[str, Any] = {"at": FIRST, "id": 0}
     while True:
-        page = store.read(lambda tx, after=after: tx.rows(query, {"now": tx.now, **after}))  # type: ignore[misc]
+        page = store.read(lambda tx, after=after: tx.rows(query, {"now": _now(tx), **after}))  # type: ignore[misc]
         for row in page:
             if stopping():
                 return
@@ -144,10 +159,15 @@ _CAN_START = (
 _FOLLOWING = sa.select(sa.func.min(schedules.c.next_at)).where(schedules.c.next_at > _NOW)
 
 
-def _look(tx: Tx) -> tuple[datetime | None, bool]:
+def _now(tx: Tx) -> datetime:
+    """What is due is so for all machines at once."""
+    return tx.hot.common_now(tx)
+
+
+def _look(tx: Tx) -> tuple[datetime | None, bool, datetime]:
     row = tx.row(_LOOK)
     assert row is not None
-    return row["next"], row["waiting"]
+    return row["next"], row["waiting"], _now(tx)
 
 
 def _next(tx: Tx) -> datetime | None:
@@ -157,14 +177,14 @@ def _next(tx: Tx) -> datetime | None:
 
 def _following(tx: Tx) -> datetime | None:
     """After what is due: that is left to other engines."""
-    found: datetime | None = tx.conn.execute(_FOLLOWING, {"now": tx.now}).scalar()
+    found: datetime | None = tx.conn.execute(_FOLLOWING, {"now": _now(tx)}).scalar()
     return found
 
 
 # --- what is due ----------------------------------------------------------------------------------
 
 
-def _keep(store: Store, make: Make, row: sa.RowMapping) -> bool:
+def _keep(store: Store, make: Make, row: sa.RowMapping, now: datetime) -> bool:
     """Everything that is due of one schedule, a transaction each; False: another engine was there first."""
     try:
         cron = parse_cron(row["cron"], row["time_zone"])
@@ -172,7 +192,7 @@ def _keep(store: Store, make: Make, row: sa.RowMapping) -> bool:
         why = str(error)
         return store.write("schedule", lambda tx: _stop(tx, row, why))
     first = row["next_at"]
-    decisions, next_at = decide(cron, first, store.clock.now(), row["catch_up"], row["catch_up_most"])
+    decisions, next_at = decide(cron, first, now, row["catch_up"], row["catch_up_most"])
     if not decisions:
         return first != next_at and _done(store, row, first, None, next_at, None)
     ready = make(row) if any(each.start for each in decisions) else None
@@ -207,7 +227,7 @@ def _apply(
     if decision is None or _known(tx, schedule, decision.due_at):
         return True
     if not decision.start:
-        _skip(tx, schedule, decision, "missed", _missed(decision))
+        _skip(tx, schedule, decision, "missed", missed(decision))
         return True
     job, waits = last_job(tx, schedule), waiting(tx, number)
     room = room_to_wait(schedule["catch_up"], schedule["catch_up_most"])
@@ -244,13 +264,6 @@ def _known(tx: Tx, schedule: sa.RowMapping, due_at: datetime) -> bool:
     first, last = schedule_runs.c.due_at, schedule_runs.c.last_due_at
     own = (schedule_runs.c.schedule_id == schedule["id"], first <= due_at, sa.or_(first == due_at, last >= due_at))
     return tx.row(sa.select(schedule_runs.c.id).where(*own).limit(1)) is not None
-
-
-def _missed(decision: Decision) -> str:
-    if decision.count == 1:
-        return "No engine was at work when it was due."
-    more = " at least" if decision.count == COUNTED else ""
-    return f"No engine was at work when they were due:{more} {decision.count:,} due times."
 
 
 def _behind(job: sa.RowMapping | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dalsegno.engine.forgetting import old_months
-from dalsegno.engine.pruning import Candidate, Place, candidates, failed_bound
+from dalsegno.engine.pruning import Candidate, Place, candidates, failed_bound, sure_now
 from dalsegno.model.retention import Policy, Rule, cutoff
 from dalsegno.store.schema import events, lanes, logs
 from dalsegno.store.store import Store, Tx
@@ -54,11 +54,11 @@ def preview(store: Store, policies: Any) -> Preview:
             if found is not None:
                 into.append(found)
     goes += store.read(lambda tx: _months(tx, policy) if store.shared else _rows(tx, policy))
-    return Preview(store.clock.now(), goes, kept)
+    return Preview(store.read(sure_now), goes, kept)
 
 
 def _jobs(store: Store, lane: str, rule: Rule) -> tuple[Goes | None, Goes | None, Goes | None]:
-    before = cutoff(store.clock.now(), rule.jobs)
+    before = cutoff(store.read(sure_now), rule.jobs)
     over: list[Candidate] = []
     more = False
     if before is not None:
@@ -102,7 +102,7 @@ def _months(tx: Tx, policy: Policy) -> list[Goes]:
     return [
         Goes(None, month.table, month.rows, 0, f"all of it is older than {policy.longest(_kind(month.table)):g} days",
              [month.label])
-        for month in old_months(policy, tx.now)(tx)
+        for month in old_months(policy)(tx)
     ]  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def _rows(tx: Tx, policy: Policy) -> list[Goes]:
     found = []
     for kind, table in TABLES.items():
         days = policy.longest(_kind(kind))
-        before = cutoff(tx.now, days)
+        before = cutoff(sure_now(tx), days)
         count = 0 if before is None else _older(tx, table, before)
         if count:
             found.append(Goes(None, kind, count, 0, f"older than {days:g} days", []))

@@ -169,6 +169,10 @@ class Hot(ABC):
     def database_now(self, tx: Tx) -> datetime:
         """The time leases are measured against."""
 
+    def common_now(self, tx: Tx) -> datetime:
+        """The time by which something is due or old: that of all machines, where several share the database."""
+        return tx.now
+
     @abstractmethod
     def safe_tx(self, tx: Tx) -> int:
         """Events with a smaller `tx` can no longer be joined by earlier ones."""

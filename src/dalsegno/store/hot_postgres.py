@@ -55,8 +55,10 @@ def _seq(item: Claimed) -> int:
 
 
 class PostgresHot(Hot):
-    def __init__(self, channel: str = "dalsegno_wake") -> None:
+    def __init__(self, channel: str = "dalsegno_wake", *, given_time: bool = False) -> None:
+        """`given_time`: the store's clock is none of a machine's, and what it says is so."""
         self.channel = channel
+        self._given_time = given_time
 
     def claim(
         self,
@@ -282,6 +284,9 @@ class PostgresHot(Hot):
     def database_now(self, tx: Tx) -> datetime:
         (value,) = tx.raw.execute("SELECT clock_timestamp()").fetchone()
         return value.astimezone(UTC)  # type: ignore[no-any-return]
+
+    def common_now(self, tx: Tx) -> datetime:
+        return tx.now if self._given_time else self.database_now(tx)
 
     def safe_tx(self, tx: Tx) -> int:
         (value,) = tx.raw.execute(f"SELECT {SAFE_TX}").fetchone()

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from dalsegno import faults
-from dalsegno.clock import Clock
+from dalsegno.clock import Clock, SystemClock
 from dalsegno.errors import DalSegnoError, DatabaseFull, DatabaseReadOnly, DatabaseUnavailable
 from dalsegno.store.asked import for_postgres
 from dalsegno.store.hot import Raced
@@ -49,7 +49,7 @@ class PostgresStore(Store):
         super().__init__(clock)
         self.url = url.render_as_string(hide_password=True)
         self._channel = channel + "wake"
-        self.hot = PostgresHot(self._channel)
+        self.hot = PostgresHot(self._channel, given_time=not isinstance(self.clock, SystemClock))
         self._listen_url, self._listens_apart = listen_url or url, listen_url is not None
         self._outbox: set[str] = set()
         self._outbox_ready = threading.Condition()

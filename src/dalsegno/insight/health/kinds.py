@@ -77,6 +77,12 @@ KINDS = {
         "Start an engine that keeps schedules and knows %(workflow)s: `dalsegno serve`, or `dalsegno agent` without "
         "--no-schedules.",
     ),
+    "schedule_far": Kind(
+        "work",
+        'Schedule "%(name)s" waits for %(next_at)s, although its next time is %(comes_at)s: a clock had been ahead.',
+        "An engine mends that by itself where it is sure to start nothing twice. Otherwise: "
+        "`dalsegno schedule resume %(schedule_id)s`",
+    ),
     "schedule_stopped": Kind(
         "work",
         'Schedule "%(name)s" was paused by the engine: %(reason)s',

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from dalsegno.engine.breakers import CLOSED
 from dalsegno.engine.holds import ENGINE
+from dalsegno.engine.setback import comes
 from dalsegno.engine.timekeeper import NAME as TIMEKEEPER
 from dalsegno.insight.explain import explain_stage
 from dalsegno.insight.health.finding import Finding, found
@@ -109,11 +110,12 @@ def _commands(tx: Tx) -> list[Finding]:
 
 
 def _schedules(tx: Tx) -> list[Finding]:
-    """Those that nobody keeps, that the engine had to stop, and whose last run could not start."""
-    names = (schedules.c.id, schedules.c.name)
+    """Those that nobody keeps, that a wrong clock sent far away, that stopped, and whose last run could not start."""
+    names, now = (schedules.c.id, schedules.c.name), tx.hot.common_now(tx)
+    far = sa.select(schedules).where(schedules.c.next_at > now).order_by(schedules.c.next_at.desc())
     late = (
         sa.select(*names, schedules.c.next_at, schedules.c.workflow)
-        .where(schedules.c.next_at.is_not(None), schedules.c.next_at < tx.now - 2 * ON_TIME)
+        .where(schedules.c.next_at.is_not(None), schedules.c.next_at < now - 2 * ON_TIME)
         .order_by(schedules.c.next_at)
         .limit(1)
     )
@@ -128,8 +130,14 @@ def _schedules(tx: Tx) -> list[Finding]:
     return [
         *(
             found("schedule_late", "warning", f"schedule:{row['id']}", row["next_at"], name=row["name"],
-                  workflow=row["workflow"], late_seconds=(tx.now - row["next_at"]).total_seconds())
+                  workflow=row["workflow"], late_seconds=(now - row["next_at"]).total_seconds())
             for row in tx.rows(late)
+        ),
+        *(
+            found("schedule_far", "error", f"schedule:{row['id']}", name=row["name"], schedule_id=row["id"],
+                  next_at=row["next_at"], comes_at=first)
+            for row in tx.rows(far.limit(SERVICES))
+            if (first := comes(row, now)) is not None
         ),
         *(
             found("schedule_stopped", "error", f"schedule:{row['id']}", row["paused_at"], name=row["name"],
