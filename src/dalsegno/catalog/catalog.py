@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from dalsegno.catalog.exporter import Exporter
 from dalsegno.catalog.leftovers import look_over
-from dalsegno.catalog.library import Copy
+from dalsegno.catalog.library import Copy, Holding, lose_locations
 from dalsegno.catalog.passages import passage
 from dalsegno.catalog.presence import Presence, StorePresence
 from dalsegno.catalog.schema import object_storage_backends as backends
@@ -165,6 +165,17 @@ class Catalog:
         """A file is in place; from now on it is found, though it is not written down yet. Its backend and path."""
         copy = self.landed[sha256] = Copy("library", str(root), path, self.backend("library", str(root)), size)
         return copy.backend_id, copy.path
+
+    def keep_absent(self, item: Item, found: Holding) -> None:
+        """Write down which of a song's files are gone from libraries that are there themselves."""
+        at = self.store.clock.now()
+        gone = [
+            (copy.backend_id, copy.path, at)
+            for copy in found.in_libraries()
+            if copy.is_absent() and self.presence.is_proven(Path(copy.root))
+        ]
+        if gone:
+            item.note(lambda conn: lose_locations(conn, gone))
 
     def permit(self, item: Item, name: str) -> Any:
         return item.permit(name, breaker=BREAKER)

@@ -90,6 +90,7 @@ class Download:
                     return self._done(item, root, filed)
                 if found.changed() is not None:
                     return Skip("it was changed since it was downloaded", found.result())
+            self._catalog.keep_absent(item, found)
             space.room_for(root, None, int(item.snapshot.get("MIN_FREE_SPACE") or 0))
             return downloader.resolve(found, self._snapshot(item), watch, {})
         except space.DiskFull as error:
@@ -170,7 +171,7 @@ class Download:
 
     def _there(self, item: Item, found: Holding, here: Copy, root: Path) -> Skip:
         """Where a download of it failed and nothing answered that, a closer look does."""
-        if item in self._suspects and here.is_whole(found.sha256):
+        if here.lost or (item in self._suspects and here.is_whole(found.sha256)):
             item.record(confirm_locations, (here.backend_id, here.path, self._catalog.store.clock.now()))
         item.afterwards(lambda: self._catalog.exporter.nudge(found.song["id"], root))
         return Skip("it is in the library already", found.result())

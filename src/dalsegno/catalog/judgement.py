@@ -42,6 +42,8 @@ class Reason:
 class Numbers:
     songs: int = 0
     downloaded: int = 0
+    lost: int = 0
+    """Songs that were downloaded and whose file is not in its library any more."""
     uploaded: int = 0
     uploads: bool = False
     """Whether a song must be uploaded to be done."""
@@ -146,9 +148,12 @@ def _work(numbers: Numbers) -> list[Reason]:
 def _lacks(numbers: Numbers) -> list[Reason]:
     reasons = [] if numbers.synced or numbers.missing else [Reason("never_synced", "never synced")]
     songs = numbers.songs
-    if lacking := songs - numbers.downloaded - numbers.gone:
+    if lacking := songs - numbers.downloaded - numbers.lost - numbers.gone:
         reasons.append(Reason("not_downloaded", f"{lacking} of {_songs(songs)} not downloaded yet", lacking, songs))
-    if numbers.uploads and (local := numbers.downloaded - numbers.uploaded):
+    if count := numbers.lost:
+        says = f"the files of {count} of {_songs(songs)} are not in the library any more"
+        reasons.append(Reason("files_missing", says, count, songs))
+    if numbers.uploads and (local := numbers.downloaded + numbers.lost - numbers.uploaded):
         reasons.append(Reason("not_uploaded", f"{local} of {_songs(songs)} not uploaded yet", local, songs))
     if not reasons and (count := numbers.waiting):
         reasons.append(Reason("unfinished", f"{_songs(count)} unfinished in a job", count))

@@ -34,6 +34,8 @@ class Copy(NamedTuple):
     path: str
     backend_id: int
     size: int
+    lost: bool = False
+    """It was looked for and not found."""
 
     @property
     def file(self) -> Path:
@@ -41,6 +43,16 @@ class Copy(NamedTuple):
 
     def is_there(self) -> bool:
         return self._size() == self.size
+
+    def is_absent(self) -> bool:
+        """Nothing is there; where that cannot be told, something may be."""
+        try:
+            os.stat(f"{self.root}/{self.path}")
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except (OSError, ValueError):
+            return False
+        return False
 
     def is_whole(self, sha256: str | None) -> bool:
         """Read to the end."""
@@ -71,12 +83,18 @@ class Holding:
     copies: tuple[Copy, ...]
 
     def local(self) -> Copy | None:
-        """A copy in some library that is really there, whichever folder new songs go to by now."""
-        return next((copy for copy in self.copies if copy.kind == "library" and copy.is_there()), None)
+        """A copy in some library that is really there, whichever folder new songs go to by now. One that was gone and
+        is there again is read to the end first."""
+        return next((copy for copy in self.in_libraries() if copy.is_there()), None) or next(
+            (copy for copy in self.in_libraries(lost=True) if copy.is_there() and copy.is_whole(self.sha256)), None
+        )
+
+    def in_libraries(self, *, lost: bool = False) -> Iterator[Copy]:
+        return (copy for copy in self.copies if copy.kind == "library" and copy.lost == lost)
 
     def changed(self) -> Copy | None:
         """A copy in some library that its owner made into something else."""
-        return next((copy for copy in self.copies if copy.kind == "library" and copy.is_changed()), None)
+        return next((copy for copy in self.in_libraries() if copy.is_changed()), None)
 
     def result(self) -> dict[str, Any]:
         """What a finished download says, the same whether the song was fetched or was there already."""
@@ -94,12 +112,10 @@ _KNOWN = (
         backends.c.url.label("backend_url"),
         file_locations.c.path,
         file_locations.c.backend_id,
+        file_locations.c.missing_at.is_not(None).label("is_lost"),
     )
     .outerjoin(file_assets, file_assets.c.id == songs.c.asset_id)
-    .outerjoin(
-        file_locations,
-        sa.and_(file_locations.c.asset_id == songs.c.asset_id, file_locations.c.missing_at.is_(None)),
-    )
+    .outerjoin(file_locations, file_locations.c.asset_id == songs.c.asset_id)
     .outerjoin(backends, backends.c.id == file_locations.c.backend_id)
 )
 _HOLDING = _KNOWN.where(songs.c.id == sa.bindparam("wanted")).order_by(*LATEST)
@@ -130,7 +146,14 @@ def as_holding(rows: list[dict[str, Any]]) -> Holding | None:
         return None
     first = rows[0]
     copies = tuple(
-        Copy(row["backend_kind"], row["backend_url"], row["path"], row["backend_id"], first["size_bytes"])
+        Copy(
+            row["backend_kind"],
+            row["backend_url"],
+            row["path"],
+            row["backend_id"],
+            first["size_bytes"],
+            bool(row["is_lost"]),
+        )
         for row in rows
         if row["backend_id"] is not None
     )
@@ -259,5 +282,18 @@ def confirm_locations(conn: sa.Connection, rows: Sequence[tuple[int, str, dateti
     seen = sa.update(file_locations).where(
         file_locations.c.backend_id == sa.bindparam("backend"), file_locations.c.path == sa.bindparam("place")
     )
-    values = [{"backend": backend, "place": path, "at": at} for backend, path, at in rows]
-    conn.execute(seen.values(verified_at=sa.bindparam("at", type_=file_locations.c.verified_at.type)), values)
+    values = [{"backend": backend, "place": path, "at": when} for backend, path, when in rows]
+    at = sa.bindparam("at", type_=file_locations.c.verified_at.type)
+    conn.execute(seen.values(verified_at=at, missing_at=sa.null()), values)
+
+
+def lose_locations(conn: sa.Connection, rows: Sequence[tuple[int, str, datetime]]) -> None:
+    """Files that were looked for and are not there: by backend and path, and when. What landed since is there."""
+    at = sa.bindparam("at", type_=file_locations.c.missing_at.type)
+    gone = sa.update(file_locations).where(
+        file_locations.c.backend_id == sa.bindparam("backend"),
+        file_locations.c.path == sa.bindparam("place"),
+        file_locations.c.verified_at < at,
+        file_locations.c.missing_at.is_(None),
+    )
+    conn.execute(gone.values(missing_at=at), [{"backend": one, "place": path, "at": when} for one, path, when in rows])

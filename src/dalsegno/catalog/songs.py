@@ -149,7 +149,7 @@ def song_detail(tx: Tx, song_id: int) -> SongDetail:
     return SongDetail(
         SongLine(**row),
         found.sha256,
-        list(found.copies),
+        [copy for copy in found.copies if not copy.lost],
         list(tx.conn.execute(lists).scalars()),
         [CandidateRecord.model_validate(dict(each)) for each in reversed(tx.rows(considered))],
     )

@@ -83,16 +83,28 @@ def uploaded_at(asset_id: Column, backend_id: int | None) -> Column:
 
 def verified_at(asset_id: Column) -> Column:
     """When a file was last seen in a library."""
-    libraries = sa.select(object_storage_backends.c.id).where(object_storage_backends.c.kind == "library")
     return (
         sa.select(sa.func.max(file_locations.c.verified_at))
         .where(
             file_locations.c.asset_id == asset_id,
             file_locations.c.missing_at.is_(None),
-            file_locations.c.backend_id.in_(libraries),
+            file_locations.c.backend_id.in_(_libraries()),
         )
         .scalar_subquery()
     )
+
+
+def lost(asset_id: Column) -> Column:
+    """1 where no library has a file any more that one had, 0 where one has; null where none ever had."""
+    return (
+        sa.select(sa.func.min(sa.case((file_locations.c.missing_at.is_(None), 0), else_=1)))
+        .where(file_locations.c.asset_id == asset_id, file_locations.c.backend_id.in_(_libraries()))
+        .scalar_subquery()
+    )
+
+
+def _libraries() -> sa.Select[Any]:
+    return sa.select(object_storage_backends.c.id).where(object_storage_backends.c.kind == "library")
 
 
 def gone(song: sa.FromClause) -> Condition:
@@ -153,6 +165,7 @@ def members(page: sa.FromClause, backend_id: int | None) -> sa.CTE:
             songs.c.downloaded_at,
             songs.c.missing_at,
             uploaded_at(songs.c.asset_id, backend_id).label("uploaded_at"),
+            lost(songs.c.asset_id).label("lost"),
             failed.scalar_subquery().label("suspect"),
             waits("song", songs.c.id).label("waits"),
         )
@@ -248,6 +261,7 @@ def is_incomplete(backend_id: int | None) -> Condition:
     ways = [
         sa.and_(playlists.c.synced_at.is_(None), playlists.c.missing_at.is_(None)),
         _has_any(lacking),
+        _has_any(_lost_songs()),
         _has_any(_waiting("song")),
         playlists.c.id.in_(_waiting("playlist")),
     ]
@@ -259,6 +273,14 @@ def is_incomplete(backend_id: int | None) -> Condition:
         )
         ways.append(_has_any(sa.select(songs.c.id).where(songs.c.asset_id.is_not(None), sa.not_(there.exists()))))
     return sa.or_(*ways)
+
+
+def _lost_songs() -> sa.Select[Any]:
+    """From the files that are gone, which are few."""
+    gone = sa.select(file_locations.c.asset_id).where(
+        file_locations.c.missing_at.is_not(None), file_locations.c.backend_id.in_(_libraries())
+    )
+    return sa.select(songs.c.id).where(songs.c.asset_id.in_(gone), lost(songs.c.asset_id) == 1)
 
 
 def _has_any(song_ids: sa.Select[Any]) -> Condition:

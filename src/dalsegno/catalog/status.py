@@ -250,7 +250,8 @@ def _totals(members: sa.CTE) -> sa.CTE:
         sa.select(
             members.c.playlist_id,
             count().label("song_count"),
-            count(members.c.downloaded_at).label("downloaded"),
+            count(sa.case((sa.func.coalesce(members.c.lost, 0) == 0, members.c.downloaded_at))).label("downloaded"),
+            count(sa.case((members.c.lost == 1, 1))).label("lost"),
             count(members.c.uploaded_at).label("uploaded"),
             count(sa.case((standing.gone(members), 1))).label("gone"),
             count(members.c.waits).label("waiting"),
@@ -306,7 +307,8 @@ def _of_item(column: sa.Column[Any], item_id: sa.ColumnElement[Any]) -> sa.Colum
     return sa.select(column).where(items.c.id == item_id).scalar_subquery()
 
 
-_COUNTS = ("song_count", "downloaded", "uploaded", "gone", "failed", "waiting", "pausing", "downloading", "uploading")
+_COUNTS = ("song_count", "downloaded", "lost", "uploaded", "gone", "failed", "waiting", "pausing", "downloading",
+           "uploading")  # fmt: skip
 
 
 def _line(rows: list[sa.RowMapping], uploads: bool) -> PlaylistLine:

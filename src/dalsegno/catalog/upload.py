@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.ahead import Ahead
-from dalsegno.catalog.library import Holding, Placed, is_listed, put_locations, songs_in
+from dalsegno.catalog.library import Holding, Placed, is_listed, lose_locations, put_locations, songs_in
 from dalsegno.catalog.presence import StoreMissing
 from dalsegno.catalog.schema import file_assets, file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
@@ -101,9 +101,11 @@ class Upload:
             found = self._ahead.look(item, number)
             if found is None or found.sha256 is None:
                 return Fail(f"song {number} has no file; download it first", code="not_downloaded")
-            there = next((copy for copy in found.copies if copy.backend_id == backend), None)
+            there = next((copy for copy in found.copies if copy.backend_id == backend and not copy.lost), None)
             if there is not None and not item.forced and not self._spots.has(item, target, there):
                 self._probe(target, backend)  # the store as a whole is there
+                gone = (backend, there.path, self._catalog.store.clock.now())
+                item.note(lambda conn: lose_locations(conn, [gone]))
                 there = None
         except StoreMissing as error:
             return PauseJob(str(error), code=error.code)
@@ -113,6 +115,7 @@ class Upload:
         if there is not None and not item.forced and local is None:
             return Skip("it is there already", _result(found, there.path))
         if local is None:
+            self._catalog.keep_absent(item, found)
             return self._elsewhere(item, found) or _lost(found)
         item.progress(text=f"{found.song['artist']} - {found.song['title']}".strip(" -"))
         try:
@@ -137,7 +140,7 @@ class Upload:
 
     def _elsewhere(self, item: Item, found: Holding) -> Outcome | None:
         """What becomes of a file whose library is not on this machine. None: it is, and the file should be in it."""
-        roots = [Path(copy.root) for copy in found.copies if copy.kind == "library"]
+        roots = [Path(copy.root) for copy in found.in_libraries()]
         presence, store = self._catalog.presence, self._catalog.store
         if not roots or any(presence.is_here(root) for root in roots):
             return None
@@ -285,7 +288,8 @@ def _lost(found: Holding) -> Outcome:
     if (changed := found.changed()) is not None:
         text = f"{changed.file} was changed since it was downloaded; force-retry its download to have the original too"
         return Fail(text, code="source_changed")
-    where = next((str(copy.file) for copy in found.copies if copy.kind == "library"), "the library")
+    places = [*found.in_libraries(), *found.in_libraries(lost=True)]
+    where = str(places[0].file) if places else "the library"
     return Fail(f"the file is not at {where} any more; download the song again", code="file_missing")
 
 

@@ -11,6 +11,8 @@ from dalsegno.cli import exits
 from dalsegno.cli.desk import Desk, command
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from dalsegno.insight.agreement import Agreement
@@ -33,8 +35,9 @@ def check(desk: Desk, deep: Deep = False, files: Files = True, seconds: Seconds 
     """Compare what is written down with itself and with the disk.
 
     Stages are recounted from their items, every item is compared with its last event, leases with both, and every
-    file that is known with the one on the disk. It only reads, and works beside a running engine. Exit code 3:
-    something does not fit.
+    file that is known with the one on the disk. What is gone from a library or a folder that files go to, which are
+    there themselves, is written down as gone, what is there again as there; else it only reads. It works beside a
+    running engine. Exit code 3: something does not fit.
 
     **Examples**
 
@@ -45,12 +48,18 @@ def check(desk: Desk, deep: Deep = False, files: Files = True, seconds: Seconds 
     from dalsegno.cli.bar import Bar
 
     with desk.store() as store, Bar(desk.aside) as bar:
-        report = look(store, deep=deep, files=files, seconds=seconds, told=bar.told)
+        report = look(store, deep=deep, files=files, seconds=seconds, told=bar.told, proven=_proven_by(store))
     conclude(desk, {}, report, lambda _console: None)
 
 
 def look(
-    store: Store, *, deep: bool = False, files: bool = True, seconds: float | None = None, told: Told | None = None
+    store: Store,
+    *,
+    deep: bool = False,
+    files: bool = True,
+    seconds: float | None = None,
+    told: Told | None = None,
+    proven: Callable[[str, Path], bool] | None = None,
 ) -> Agreement:
     from dalsegno.catalog.agreement import check_files
     from dalsegno.insight.agreement import Agreement, Deadline, check_records
@@ -59,9 +68,17 @@ def look(
     report, deadline = Agreement(), Deadline(seconds)
     check_records(store, report, deadline, told or untold)
     if files:
-        check_files(store, report, deadline, deep=deep, told=told or untold)
+        check_files(store, report, deadline, deep=deep, told=told or untold, proven=proven)
     report.seconds = round(deadline.spent(), 3)
     return report
+
+
+def _proven_by(store: Store) -> Callable[[str, Path], bool]:
+    """That a folder bears the id that it was given: nothing is gone from a disk that is not mounted."""
+    from dalsegno.catalog.presence import Presence, StorePresence
+
+    known = {each.kind: each(store, "") for each in (Presence, StorePresence)}
+    return lambda kind, root: known[kind].is_proven(root)
 
 
 def conclude(desk: Desk, answer: dict[str, Any], report: Agreement | None, first: Callable[[Console], None]) -> None:

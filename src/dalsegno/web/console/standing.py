@@ -22,6 +22,7 @@ PLAIN = {
     "playlist_gone": N_("the playlist is gone upstream"),
     "pool_gone": N_("the pool is gone upstream"),
     "not_downloaded": N_("%(n)s of %(of)s not downloaded yet"),
+    "files_missing": N_("the files of %(n)s of %(of)s songs are not in the library any more"),
     "not_uploaded": N_("%(n)s of %(of)s not uploaded yet"),
     "some_error": N_("%(n)s of %(of)s playlists with errors"),
     "some_active": N_("%(n)s of %(of)s playlists at work"),
