@@ -184,6 +184,14 @@ def test_every_reason_is_said_in_chinese(reasons: Any) -> None:
         Stop(kind="hold", name="everything", says="Everything is held."),
         Stop(kind="hold", name="download", says="Service download is held."),
         Stop(kind="lane", name="catalog", says="Job 7 is before it in lane catalog, which takes one at a time."),
+        Stop(
+            kind="lane",
+            name="catalog",
+            says="Job 7 and 3 more are before it in lane catalog, which takes one at a time.",
+        ),
+        Stop(
+            kind="scope", name="scope", says='No playlist is named "Rain". It fails unless an earlier stage brings it.'
+        ),
         Stop(kind="breaker", name="source:qq", says="source:qq is stopped."),
         Stop(kind="limit", name="source:qq", says="source:qq is 0: nothing begins."),
         Stop(kind="limit", name="source:qq", says="source:qq has no room right now."),

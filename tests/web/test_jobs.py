@@ -197,6 +197,30 @@ def test_a_plan_of_a_stored_workflow_says_what_is_known_and_what_would_stop_it(d
     assert len(desk.get("/api/jobs")["jobs"]) == 2
 
 
+def test_a_scope_names_what_is_there_or_what_the_job_could_bring(desk: Desk) -> None:
+    for template in ("download", "仅上传"):
+        asked = {"template": template, "scope": {"playlists": ["Rain"]}}
+        for address in ("/api/jobs", "/api/plan"):
+            assert "Rain" in problem(desk.http.post(address, json=asked), 422, "input_invalid")["detail"]
+    assert desk.get("/api/jobs")["jobs"] == []
+    known = {"template": "full", "scope": {"playlists": ["Rain"]}}
+    (stop,) = [each for each in desk.post("/api/plan", known, 200)["stops"] if each["kind"] == "scope"]
+    assert "Rain" in stop["says"]
+    assert "unless an earlier stage brings it" in stop["says"]
+    desk.post("/api/jobs", known, 201)
+
+
+def test_a_plan_counts_the_jobs_that_come_before_it(desk: Desk) -> None:
+    def ahead(**asked: Any) -> list[str]:
+        stops = desk.post("/api/plan", {"template": "collect", **asked}, 200)["stops"]
+        return [stop["says"] for stop in stops if stop["kind"] == "lane"]
+
+    assert ahead() == []
+    first, *_ = [desk.start()["id"] for _ in range(3)]
+    assert ahead() == [f"Job {first} and 2 more are before it in lane catalog, which takes one at a time."]
+    assert ahead(priority=1) == []
+
+
 def test_limits_of_the_catalog_stop_no_workflow_that_does_not_call_it(desk: Desk) -> None:
     desk.store.write(
         "workflow", lambda tx: apply_workflow(tx, Workflow(name="render", steps=[Step(key="all", service="renderer")]))

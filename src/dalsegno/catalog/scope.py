@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists, songs
+from dalsegno.catalog.standing import COLLECT, SYNC
 from dalsegno.catalog.upsert import known_as
 from dalsegno.engine.item import storable
 from dalsegno.errors import InputInvalid
@@ -141,6 +142,12 @@ def check_names(store: Store, scope: Scope, sources: Sequence[str]) -> None:
     for name in set(scope.sources) - set(sources):
         if not store.read(lambda tx, name=name: tx.rows(sa.select(songs.c.id).filter_by(platform=name).limit(1))):  # type: ignore[misc]
             raise unknown_source(name, sources)
+
+
+def check_findable(store: Store, scope: Scope, services: Collection[str]) -> None:
+    """Raises InputInvalid for the first name that nothing has and that none of these services could bring."""
+    if COLLECT not in services:
+        check_names(store, scope if SYNC not in services else scope.model_copy(update={"songs": []}), scope.sources)
 
 
 def check_pools(store: Store, scope: Scope) -> None:

@@ -29,7 +29,7 @@ from dalsegno.insight.walk import (
     walk,
 )
 from dalsegno.model.records import JobRecord, LaneRecord, StageRecord
-from dalsegno.model.states import JOB_FINISHED, JOB_UNFINISHED, JobStatus
+from dalsegno.model.states import JOB_ACTIVE, JOB_FINISHED, JOB_UNFINISHED, JobStatus
 from dalsegno.store.schema import COUNTERS, bulk_jobs, jobs, lanes, stages, workflows
 from dalsegno.store.store import Tx
 
@@ -164,6 +164,20 @@ def list_waiting(tx: Tx, limit: int) -> list[JobLine]:
     queued = find_queued(tx, Query(), limit=limit).lines
     paused = _lines(tx, tx.rows(_PAUSED_IN_TURN.limit(limit)))
     return sorted([*queued, *paused], key=lambda line: (line.job.priority, line.job.order_seq))
+
+
+def jobs_before(tx: Tx, lane: str, priority: int, limit: int) -> list[int]:
+    """The first jobs that this lane takes before one of this priority that comes last: those it has, then by turn."""
+    own = sa.select(jobs.c.id).where(jobs.c.lane == lane)
+    taken = own.where(jobs.c.status.in_(JOB_ACTIVE), jobs.c.finished_at.is_(None)).order_by(jobs.c.id)
+    waiting = own.where(
+        _QUEUED,
+        jobs.c.priority <= priority,
+        jobs.c.cancel_requested_at.is_(None),
+        sa.or_(jobs.c.scheduled_at.is_(None), jobs.c.scheduled_at <= tx.now),
+    ).order_by(*_IN_TURN)
+    found = list(tx.conn.execute(taken.limit(limit)).scalars())
+    return found + list(tx.conn.execute(waiting.limit(limit - len(found))).scalars())
 
 
 def list_jobs(

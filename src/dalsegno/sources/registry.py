@@ -64,7 +64,11 @@ class Closed(Source):
     def _refuse(self, *_: object) -> Any:
         raise Unusable(*self._why)
 
-    pools = playlists = tracks = search = resolve = _refuse
+    pools: Any = _refuse
+    playlists: Any = _refuse
+    tracks: Any = _refuse
+    search: Any = _refuse
+    resolve: Any = _refuse
 
 
 class Sources:

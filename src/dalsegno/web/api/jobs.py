@@ -37,7 +37,7 @@ from dalsegno.web.api.models import (
     Priority,
     Resume,
 )
-from dalsegno.web.api.ordering import OrderUnknown, ordered
+from dalsegno.web.api.ordering import OrderUnknown, submittable
 from dalsegno.web.api.parameters import (
     Choice,
     Cursor,
@@ -190,7 +190,7 @@ def commands_about_job(here: Here, job_id: Number, limit: Limit = 50) -> Command
 
 
 def start(here: Room, new: NewJob, who: str = "console") -> int:
-    ready, _ = ordered(here, new.template, new.request)
+    ready, _ = submittable(here, new.template, new.request)
     by = asker(new.requested_by, who)
     return here.store.write("submit", lambda tx: submit_ready(tx, ready, new.priority, by))
 

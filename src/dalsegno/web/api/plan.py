@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from dalsegno.catalog.orders import is_template
 from dalsegno.catalog.overview import overview, upload_backend
 from dalsegno.catalog.preview import FIRST, StagePreview, preview
-from dalsegno.catalog.scope import Scope, parse_scope
+from dalsegno.catalog.scope import Scope, check_names, parse_scope
 from dalsegno.catalog.space import spoken
 from dalsegno.catalog.standing import COLLECT, DOWNLOAD, SYNC, UPLOAD
 from dalsegno.catalog.templates import TITLES, template
@@ -22,21 +22,22 @@ from dalsegno.engine.submit import by_step, number_items
 from dalsegno.errors import InputInvalid, WorkflowUnknown
 from dalsegno.insight.flow import list_breakers, list_limits
 from dalsegno.insight.holds import list_holds
-from dalsegno.insight.jobs import job_detail, list_jobs
+from dalsegno.insight.jobs import job_detail, jobs_before
 from dalsegno.insight.workers import list_processes
-from dalsegno.model.states import JOB_ACTIVE, JobStatus
 from dalsegno.model.workflow import Step, Workflow
 from dalsegno.sources.registry import Config, Sources
 from dalsegno.store.store import Tx
 from dalsegno.web.api.asking import refusals
 from dalsegno.web.api.models import NewJob
-from dalsegno.web.api.ordering import OrderUnknown, ordered
+from dalsegno.web.api.ordering import OrderUnknown, submittable
 from dalsegno.web.room import Here, Room
 
 router = APIRouter(tags=["jobs"])
 
 OWN = frozenset({COLLECT, SYNC, DOWNLOAD, UPLOAD})
 """The services of the catalog, which can tell beforehand."""
+COUNTED = 100
+"""Jobs before it that are counted."""
 KEYS = ("source", "transfer", "host", "store")
 """What limits and breakers of the catalog's own calls are named by."""
 
@@ -45,7 +46,7 @@ class Stop(BaseModel):
     """Something that would keep the job, or a part of it, from running."""
 
     kind: str
-    """`hold`, `lane`, `breaker`, `limit`, `no_worker` or `disk`."""
+    """`scope`, `hold`, `lane`, `breaker`, `limit`, `no_worker` or `disk`."""
     name: str
     says: str
     until: datetime | None = None
@@ -81,15 +82,15 @@ def planned(here: Room, new: NewJob) -> Plan:
         template(new.template)
     except WorkflowUnknown as error:
         raise OrderUnknown(**error.details) from None
-    return _plan(here, *ordered(here, new.template, new.request))
+    return _plan(here, *submittable(here, new.template, new.request), new.priority)
 
 
 def foreseen(here: Room, new: NewJob) -> Plan:
     """Of any workflow, numbers of items included that nobody knows yet."""
-    return _plan(here, *ordered(here, new.template, new.request))
+    return _plan(here, *submittable(here, new.template, new.request), new.priority)
 
 
-def _plan(here: Room, ready: Ready, workflow: Workflow) -> Plan:
+def _plan(here: Room, ready: Ready, workflow: Workflow, priority: int) -> Plan:
     stages = _stages(here, ready, workflow)
     moved = [stage.bytes for stage in stages if stage.bytes is not None]
     return Plan(
@@ -98,7 +99,11 @@ def _plan(here: Room, ready: Ready, workflow: Workflow) -> Plan:
         scope=parse_scope(ready.scope) if is_template(workflow.name) else ready.scope,
         stages=stages,
         bytes=sum(moved) if moved else None,
-        stops=[*here.store.read(lambda tx: _stops(tx, workflow)), *_disk(here, stages)],
+        stops=[
+            *_unknown_yet(here, ready, workflow),
+            *here.store.read(lambda tx: _stops(tx, workflow, priority)),
+            *_disk(here, stages),
+        ],
         snapshot=dict(ready.snapshot or {}),
         revision=ready.revision,
     )
@@ -151,7 +156,20 @@ def _unknown(step: Step) -> StagePreview:
     return StagePreview(step.service, None, None, None, None, True, basis, [])
 
 
-def _stops(tx: Tx, workflow: Workflow) -> list[Stop]:
+def _unknown_yet(here: Room, ready: Ready, workflow: Workflow) -> list[Stop]:
+    """A name that nothing has as yet: what comes before may bring it."""
+    if not is_template(workflow.name):
+        return []
+    scope = parse_scope(ready.scope)
+    try:
+        check_names(here.store, scope, scope.sources)
+    except InputInvalid as error:
+        says = f"{error.details['problem']} It fails unless an earlier stage brings it."
+        return [Stop(kind="scope", name="scope", says=says)]
+    return []
+
+
+def _stops(tx: Tx, workflow: Workflow, priority: int) -> list[Stop]:
     lane, services = workflow.lane.name, list(dict.fromkeys(step.service for step in workflow.order()))
     met = {("everything", None), ("lane", lane), *(("service", name) for name in services)}
     found = [
@@ -159,7 +177,7 @@ def _stops(tx: Tx, workflow: Workflow) -> list[Stop]:
         for hold in list_holds(tx)
         if (hold.level, hold.name) in met
     ]
-    if (ahead := _ahead(tx, lane)) is not None:
+    if (ahead := _ahead(tx, lane, priority)) is not None:
         found.append(Stop(kind="lane", name=lane, says=ahead))
     for line in list_breakers(tx):
         if line.opens is not None and _concerns(line.breaker.name, services):
@@ -175,18 +193,22 @@ def _stops(tx: Tx, workflow: Workflow) -> list[Stop]:
     return found + [Stop(kind="no_worker", name=name, says=f"No live process offers {name}.") for name in missing]
 
 
-def _ahead(tx: Tx, lane: str) -> str | None:
+def _ahead(tx: Tx, lane: str, priority: int) -> str | None:
     """Which jobs are before it, where its lane takes no more than those."""
-    states = JOB_ACTIVE | {JobStatus.QUEUED}
-    newest = list_jobs(tx, status=states, lane=lane, limit=1)
-    most = job_detail(tx, newest[0].job.id).lane.max_active if newest else None
-    if most is None:
+    before = jobs_before(tx, lane, priority, COUNTED)
+    most = job_detail(tx, before[0]).lane.max_active if before else None
+    if most is None or len(before) < most:
         return None
-    if most == 1:
-        return f"Job {newest[0].job.id} is before it in lane {lane}, which takes one at a time."
-    if len(list_jobs(tx, status=states, lane=lane, limit=most)) < most:
-        return None
-    return f"{most} jobs or more are before it in lane {lane}, which takes {most} at a time."
+    if most > 1:
+        return f"{most} jobs or more are before it in lane {lane}, which takes {most} at a time."
+    takes = f"before it in lane {lane}, which takes one at a time."
+    match len(before) - 1:
+        case 0:
+            return f"Job {before[0]} is {takes}"
+        case more if len(before) == COUNTED:
+            return f"Job {before[0]} and {more} more at least are {takes}"
+        case more:
+            return f"Job {before[0]} and {more} more are {takes}"
 
 
 def _concerns(name: str, services: list[str]) -> bool:

@@ -24,6 +24,7 @@ BASES = (
 )
 """What a basis is put together from."""
 _EACH = re.compile(r"([\d.]+) MB each, as the newest files have")
+_BEFORE = re.compile(r"Job (\d+)(?: and (\d+) more)?")
 _FOLLOWING = re.compile(r"one for each item of (.+) that is done")
 
 
@@ -45,10 +46,14 @@ def stops(words: Words, stop: Stop) -> str:
             return words.text("Everything is held.")
         case "hold":
             return words.text("%(name)s is held.", name=words.stage(stop.name))
-        case "lane":
-            found = re.match(r"Job (\d+)", stop.says)
-            if found:
+        case "scope":
+            return words.text(
+                "Something that is chosen is not known yet: unless an earlier stage brings it, the job fails."
+            )
+        case "lane" if found := _BEFORE.match(stop.says):
+            if found[2] is None:
                 return words.text("Job %(id)s is before it; one runs at a time.", id=found[1])
+            return words.text("Job %(id)s and %(n)s more are before it; one runs at a time.", id=found[1], n=found[2])
         case "breaker":
             return words.text("Calls to %(name)s are stopped.", name=stop.name)
         case "limit" if "is 0" in stop.says:
