@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 import dalsegno
 from dalsegno.catalog.export import FOLDER
-from dalsegno.catalog.presence import MARKER
+from dalsegno.catalog.presence import MARKER, STORE_MARKER
 from dalsegno.catalog.receipts import STAGING
 from dalsegno.catalog.schema import (
     file_assets,
@@ -132,10 +132,11 @@ class FolderShelf:
         return found.st_ino, found.st_mtime_ns
 
     def objects(self) -> dict[str, str]:
-        return {name: checksum(self.root / name) for name in files(self.root)}
+        return {name: checksum(self.root / name) for name in files(self.root) if name != STORE_MARKER}
 
     def check_clean(self) -> None:
-        assert not [name for name in files(self.root) if RESERVED in name], "left in the store"
+        reserved = [name for name in files(self.root) if RESERVED in name]
+        assert reserved in ([], [STORE_MARKER]), "left in the store"
 
 
 class BucketShelf:
