@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dalsegno.catalog.matching import USABLE, normal, off_by, score, split_artists, version
+from dalsegno.catalog.matching import USABLE, off_by, score
+from dalsegno.catalog.performers import split_artists
+from dalsegno.catalog.titles import normal, version
 from dalsegno.sources.model import Track
 from tests.growth import growth
 
