@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dalsegno.catalog.candidates import Candidate
 from dalsegno.catalog.chain import brief, chain, spoken
-from dalsegno.catalog.resolve import Candidate
 
 
 def considered(platform: str, verdict: str, reason: str, seconds: float = 0.5) -> Candidate:

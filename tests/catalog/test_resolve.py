@@ -17,7 +17,10 @@ import pytest
 import sqlalchemy as sa
 
 from dalsegno import Engine, Item, ProviderError, Step, Workflow, open_store, service, submit
-from dalsegno.catalog.resolve import Candidate, Latencies, Pace, Resolution, Resolver, read
+from dalsegno.catalog.candidates import Candidate, Resolution
+from dalsegno.catalog.hedging import Latencies, Pace
+from dalsegno.catalog.inquiry import read
+from dalsegno.catalog.resolve import Resolver
 from dalsegno.engine.flow import MustWait, Troubled
 from dalsegno.sources.demo import Demo
 from dalsegno.sources.demo_catalog import Fault

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from dalsegno.catalog import space
 from dalsegno.catalog.ahead import Ahead
 from dalsegno.catalog.audio import NotAudio
+from dalsegno.catalog.candidates import Candidate
 from dalsegno.catalog.downloader import CatalogDownloader, ResolvedDownload, Unresolved, display_text, name_template
 from dalsegno.catalog.fetch import Cancelled
 from dalsegno.catalog.library import (
@@ -26,7 +27,6 @@ from dalsegno.catalog.library import (
 )
 from dalsegno.catalog.part import PartBusy
 from dalsegno.catalog.presence import LibraryMissing
-from dalsegno.catalog.resolve import Candidate
 from dalsegno.catalog.schema import song_candidates, songs
 from dalsegno.catalog.scope import check_names, parse_scope
 from dalsegno.catalog.suspects import Suspects

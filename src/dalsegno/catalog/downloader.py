@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 
 from dalsegno.catalog import landing, names, space
 from dalsegno.catalog.audio import NotAudio
+from dalsegno.catalog.candidates import Resolution
 from dalsegno.catalog.chain import chain, spoken
 from dalsegno.catalog.companions import write_companions
 from dalsegno.catalog.fetch import Broken, Cancelled, Fetched, fetch
+from dalsegno.catalog.hedging import Latencies
 from dalsegno.catalog.leftovers import part_key
 from dalsegno.catalog.library import (
     Copy,
@@ -31,7 +33,7 @@ from dalsegno.catalog.library import (
 )
 from dalsegno.catalog.part import Part, clear, clear_landed, cover_path, discard, read_receipt
 from dalsegno.catalog.passages import is_gibberish, passage
-from dalsegno.catalog.resolve import Latencies, Resolution, Resolver
+from dalsegno.catalog.resolve import Resolver
 from dalsegno.catalog.shelf import Shelf
 from dalsegno.catalog.trouble import FINAL
 from dalsegno.catalog.turns import Turns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dalsegno.catalog.catalog import BREAKER
 
 if TYPE_CHECKING:
-    from dalsegno.catalog.resolve import Candidate
+    from dalsegno.catalog.candidates import Candidate
     from dalsegno.engine.item import Item
 
 
