@@ -54,6 +54,24 @@ def test_a_name_with_something_hidden_in_it_is_refused(desk: Desk, host: str) ->
     assert raw(desk, f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n") in (421, 400)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "takes"),
+    [
+        ("DELETE", "/api/jobs", "GET, HEAD, POST"),
+        ("PATCH", "/api/config/env", "GET, HEAD, PUT"),
+        ("OPTIONS", "/api/jobs/1/pause", "POST"),
+        ("HEAD", "/api/events/stream", "GET"),
+    ],
+)
+def test_a_method_that_an_address_does_not_take_is_answered_with_all_that_it_takes(
+    desk: Desk, method: str, path: str, takes: str
+) -> None:
+    answer = desk.http.request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, takes)
+    if method != "HEAD":
+        assert problem(answer, 405, "method_not_allowed")["detail"] == f"This address takes {takes}, not {method}."
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/", "/api/jobs", "/static/console.css", "/openapi.json"])
 def test_the_head_of_an_answer_may_be_asked_for_alone(desk: Desk, path: str) -> None:
     whole, head = desk.http.get(path), desk.http.head(path)

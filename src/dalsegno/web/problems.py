@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from dalsegno.errors import DalSegnoError, RequestInvalid
 from dalsegno.web.answers import json_answers
@@ -20,6 +21,8 @@ MEDIA_TYPE = "application/problem+json"
 FIRST = "/api/v1/"
 """The API of parse requests, whose contract says 400 to whatever is wrong with a request."""
 UNEXPECTED = "Something unexpected went wrong. Nothing that was finished is lost; the log says more."
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 Page = Callable[[Request, int, str, str], Response | None]
 """Status, code and details of an error as a page, for whoever wants one."""
@@ -118,15 +121,30 @@ def answer_with_problems(app: FastAPI, secrets: Sequence[str], page: Page) -> No
         assert isinstance(error, HTTPException)
         phrase = HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_").replace("-", "_")
-        detail = "There is nothing at this address." if error.status_code == 404 else str(error.detail)
+        headers, detail = dict(error.headers or {}), str(error.detail)
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            detail = "There is nothing at this address."
+        elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(taken(request))
+            detail = f"This address takes {headers['Allow']}, not {request.method}."
         found = (error.status_code, code, detail)
         answer = page(request, *found) or problem(*found, secrets)
-        answer.headers.update(error.headers or {})
+        answer.headers.update(headers)
         return answer
 
     app.add_exception_handler(DalSegnoError, known)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
+
+
+def taken(request: Request) -> list[str]:
+    """The methods of an address: each has a route of its own, and the first of them knows but its own."""
+
+    def takes(method: str) -> bool:
+        asked = {**request.scope, "method": "GET" if method == "HEAD" else method}
+        return any(route.matches(asked)[0] == Match.FULL for route in request.app.routes)
+
+    return [method for method in METHODS if method != request.method and takes(method)]
 
 
 def describe_problems(app: FastAPI) -> None:
