@@ -199,6 +199,10 @@ MEANINGS = {
     "request_timeout": (N_("The store waited too long for the bytes"), N_("It is tried again by itself.")),
     "slow_down": (N_("The store wants fewer calls"), N_("It is tried again by itself.")),
     "song_gone": (N_("No source has this song any more"), ""),
+    "source_setting": (
+        N_("A setting of this source cannot be used"),
+        N_("Correct it in the settings; the details name it."),
+    ),
     "source_changed": (N_("The file changed while it was being sent"), N_("Retry once it is still.")),
     "store_failed": (N_("The store failed"), ""),
     "store_full": (N_("The store is full"), N_("Make room there, then resume.")),
