@@ -214,6 +214,14 @@ def test_an_item_opened_tells_its_story(desk: Desk, processed: Processed) -> Non
     get(desk, "/items/999999", status=404)
 
 
+def test_an_item_that_nobody_has_touched_yet_opens_like_any_other(desk: Desk, processed: Processed) -> None:
+    opened = check_page(desk, f"/items/{processed.waiting}").by_id("item-drawer").text
+    assert "Nothing has happened to it yet." in opened
+    assert "It has not been tried yet." in opened
+    found = desk.get(f"/api/job-items/{processed.waiting}")
+    assert (found["timeline"], found["attempts"]) == ([], [])
+
+
 def test_log_lines_of_an_item_have_times_that_turn_into_those_of_the_reader(
     desk: Desk, store: Store, processed: Processed
 ) -> None:

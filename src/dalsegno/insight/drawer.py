@@ -79,7 +79,7 @@ def open_drawer(tx: Tx, item_id: int) -> Drawer:
 
 def _timeline(events: Sequence[EventRecord]) -> list[Moment]:
     moves = [event for event in events if event.type in STATES]
-    ends: list[EventRecord | None] = [*moves[1:], None]
+    ends: list[EventRecord | None] = [*moves[1:], None][: len(moves)]  # of what never began nothing is known
     return [
         Moment(
             event.at, STATES[event.type], event.type, event.source, _says(event), event.data,
