@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -129,6 +129,20 @@ def test_a_waiting_row_says_why_and_leads_to_the_gates(desk: Desk, processed: Pr
     assert "已全部暂停" in get(desk, "/songs?view=waiting", CHINESE).by_id(f"row-{processed.waiting}").text
     explained = check_page_of_gates(desk, path)
     assert explained.all("form", action="/resume"), "the button that opens the closed gate"
+
+
+@pytest.mark.parametrize("language", ["en", CHINESE])
+def test_an_explanation_says_every_time_in_the_zone_of_its_reader(
+    desk: Desk, processed: Processed, language: str
+) -> None:
+    until = datetime.now(UTC) + timedelta(hours=3)
+    desk.store.write("hold", lambda tx: hold(tx, EVERYTHING, "film night", "sofa", until))
+    for path in (f"/explain/item/{processed.waiting}", f"/items/{processed.waiting}"):
+        page = get(desk, path, language)
+        said = "".join(re.split(r"<time .*?</time>", page.source))
+        assert "UTC" not in said
+        assert page.source.count(f"{until:%H:%M:%S} UTC</time>") >= 2, "in the answer and at its gate"
+    assert get(desk, f"/explain/item/{processed.waiting}").all("a", href=f"/items/{processed.waiting}")
 
 
 def check_page_of_gates(desk: Desk, path: str) -> Page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,6 +86,8 @@ TITLES = {
     "work": N_("Work"),
 }
 LATER = N_("itself, after a while")
+BY_ITSELF = re.compile(r"^by itself( at [\d :-]+ UTC)?")
+"""What pages put behind "opened by", the moment beside it in the reader's zone."""
 OPENS = {
     ("database", "database_unavailable"): N_("the database, when it answers again"),
     ("database", "database_full"): N_("space on the disk that holds the database"),
@@ -203,15 +206,16 @@ def opens(words: Words, gate: Gate, language: str) -> str:
     if gate.state == "open" or not gate.opens:
         return ""
     if language == "en":
-        return gate.opens
+        return BY_ITSELF.sub(lambda found: "itself, at that time" if found[1] else "itself", gate.opens)
     return words.text(OPENS.get((gate.code, gate.data.get("reason")), OPENS.get((gate.code, None), LATER)))
 
 
 def answer(words: Words, found: Explanation, language: str) -> str:
-    if language == "en":
-        return found.answer
-    gate = found.first_closed or next((each for each in found.gates if each.code == "running"), found.gates[-1])
-    return says(words, gate, language)
+    """The headline without its times: pages say those in the reader's zone."""
+    first, running = found.first_closed, next((each for each in found.gates if each.code == "running"), None)
+    if language == "en" and first is not None and running is not None:
+        return f"{running.says.rstrip('.')}; nothing new starts: {first.says}"
+    return says(words, first or running or found.gates[-1], language)
 
 
 def fixes(words: Words, gate: Gate, *, job_id: int | None = None, item_id: int | None = None) -> list[Fix]:
