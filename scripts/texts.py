@@ -18,6 +18,7 @@ from babel.messages.pofile import read_po, unescape
 
 from dalsegno.config.fields import key_of, ordered
 from dalsegno.insight.health.kinds import GROUPS, KINDS
+from dalsegno.insight.query import PROBLEMS
 
 WEB = Path(__file__).parent.parent / "src" / "dalsegno" / "web"
 KEYWORDS: dict[str, tuple[int, ...] | None] = {
@@ -41,10 +42,8 @@ def said(*begins: str) -> dict[str, str | tuple[str, str]]:
             found[one] = text if isinstance(text, tuple) else found.get(one, text)
     keys = (key_of(name) for name in (*ordered(), "SOURCE_ANY_KEY"))
     kinds = (text for kind in KINDS.values() for text in (kind.says, kind.fix) if text)
-    return {
-        **found,
-        **{text: text for text in (*kinds, *GROUPS.values(), *(key.help for key in keys if key is not None))},
-    }
+    helps = (key.help for key in keys if key is not None)
+    return {**found, **{text: text for text in (*kinds, *GROUPS.values(), *PROBLEMS.values(), *helps)}}
 
 
 def translated(folder: Path) -> Iterator[tuple[str, Message]]:

@@ -112,6 +112,24 @@ def test_a_filter_that_cannot_be_read_says_what_was_meant(desk: Desk, processed:
     assert rows(page) == []
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("stat:failed", ["这里不能按“stat”筛选。", "筛选的第 1 个字符", "您是不是指 state"]),
+        ("rain -state:faild", ["state 不能是“faild”。", "筛选的第 6 个字符", "您是不是指 failed"]),
+        ("state:qqq", ["state 不能是“qqq”。", "claimed, failed"]),
+        ('playlist:"Sho', ["这里的引号没有结束。", "筛选的第 10 个字符"]),
+        ("age:soon", ["age 应为时长", "而不是“soon”。"]),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_explained_in_the_readers_language(
+    desk: Desk, query: str, said: list[str]
+) -> None:
+    told = get(desk, "/songs?" + urlencode({"q": query}), CHINESE).by_id("q-error").text
+    assert [each for each in said if each not in told] == []
+    assert "character" not in told
+
+
 def test_rows_show_the_chain_of_sources_and_the_error(desk: Desk, processed: Processed) -> None:
     row = get(desk, "/songs?view=failed").by_id(f"row-{processed.failed}").text
     assert "".join(row.split()).count("qq✗429→kuwo✗nomatch") == 1

@@ -11,9 +11,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from dalsegno.clock import as_utc
-from dalsegno.errors import QueryInvalid
-from dalsegno.insight.query import Query, Term, Value, renamed
-from dalsegno.model.suggest import did_you_mean
+from dalsegno.insight.query import Query, Term, Value, mistake, renamed
 
 Condition = sa.ColumnElement[bool]
 Where = Callable[[Value, datetime], Condition]
@@ -70,9 +68,8 @@ class Grammar:
             return term
         key = self.keys.get(term.key)
         if key is None:
-            hint = did_you_mean(term.key, self.keys)
-            problem = f'{self.what.capitalize()} have no "{term.key}" to ask for.'
-            raise QueryInvalid(problem=problem, position=position, hint=hint)
+            said = f'{self.what.capitalize()} have no "{term.key}" to ask for.'
+            raise mistake("key_unknown", position, said=said, near=term.key, known=self.keys, key=term.key)
         return renamed(term, key.name, (_checked(key, value, position) for value in term.values))
 
     def where(self, query: Query, now: datetime, *, but: Iterable[str] = ()) -> list[Condition]:
@@ -101,26 +98,18 @@ def grammar(what: str, text: Callable[[str], Condition], *keys: Key) -> Grammar:
 def _checked(key: Key, value: Value, position: int) -> Value:
     if key.values:
         if value.text.lower() not in key.values:
-            problem = f'"{value.text:.60}" is nothing that {key.name} can be.'
-            raise QueryInvalid(problem=problem, position=position, hint=did_you_mean(value.text.lower(), key.values))
+            near, text = value.text.lower(), f"{value.text:.60}"
+            raise mistake("value_unknown", position, near=near, known=key.values, text=text, key=key.name)
         value = Value(value.text.lower(), value.operator)
     if key.kind in ("word", "text", "id") and value.operator:
-        problem = f"{key.name} has no size: {value.operator} says nothing about it."
-        raise QueryInvalid(problem=problem, position=position, hint="")
+        raise mistake("no_size", position, key=key.name, operator=value.operator)
     if key.kind in ("word", "text"):
         return value
     amount = {"number": _number, "id": _number, "age": seconds_of, "size": bytes_of, "moment": moment_of}[key.kind](
         value.text
     )
     if amount is None:
-        shown = {
-            "number": "a number such as 2 or >=2",
-            "id": "a number such as 12",
-            "age": "an age such as >10m, <2h or 3d",
-            "size": "a size such as >10MB",
-            "moment": "a time such as >=2026-01-31 or <2026-01-31T22:00",
-        }[key.kind]
-        raise QueryInvalid(problem=f'{key.name} is {shown}, not "{value.text:.60}".', position=position, hint="")
+        raise mistake(f"not_{key.kind}", position, key=key.name, text=f"{value.text:.60}")
     return value
 
 

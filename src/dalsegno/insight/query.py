@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dalsegno.errors import QueryInvalid
+from dalsegno.model.suggest import closest, did_you_mean
 
 if TYPE_CHECKING:
     from dalsegno.insight.grammar import Grammar
@@ -21,6 +22,26 @@ if TYPE_CHECKING:
 LONGEST = 2000
 MOST_TERMS = 40
 MOST_VALUES = 200
+
+PROBLEMS = {
+    "too_long": "A query has %(most)s characters at most.",
+    "too_many_terms": "A query has %(most)s terms at most.",
+    "too_many_values": "%(key)s: has %(most)s values at most.",
+    "no_character": "This is not a character.",
+    "unclosed": "A quotation begins here and does not end.",
+    "joined": "After a quotation comes a space or a comma.",
+    "empty": "A quotation is empty.",
+    "value_missing": "Here a value for %(key)s is missing.",
+    "key_unknown": 'There is no "%(key)s" to ask for here.',
+    "value_unknown": '"%(text)s" is nothing that %(key)s can be.',
+    "no_size": "%(key)s has no size: %(operator)s says nothing about it.",
+    "not_number": '%(key)s is a number such as 2 or >=2, not "%(text)s".',
+    "not_id": '%(key)s is a number such as 12, not "%(text)s".',
+    "not_age": '%(key)s is an age such as >10m, <2h or 3d, not "%(text)s".',
+    "not_size": '%(key)s is a size such as >10MB, not "%(text)s".',
+    "not_moment": '%(key)s is a time such as >=2026-01-31 or <2026-01-31T22:00, not "%(text)s".',
+}
+"""What can be wrong with a query, by what kind of mistake it is: pages say it in the reader's language."""
 
 _SPACE = re.compile(r"\s+")
 _KEY = re.compile(r"([A-Za-z_][\w-]*):")
@@ -110,16 +131,27 @@ def parse(text: str | None, grammar: Grammar) -> Query:
     """A query that this list understands, or where it stops making sense and what was probably meant."""
     text = text or ""
     if len(text) > LONGEST:
-        raise QueryInvalid(problem=f"A query has {LONGEST:,} characters at most.", position=LONGEST, hint="")
+        raise mistake("too_long", LONGEST, most=f"{LONGEST:,}")
     bad = _UNSTORABLE.search(text)
     if bad is not None:
-        raise QueryInvalid(problem="This is not a character.", position=bad.start() + 1, hint="")
+        raise mistake("no_character", bad.start() + 1)
     terms: list[Term] = []
     for term, place in _terms(text):
         if len(terms) == MOST_TERMS:
-            raise QueryInvalid(problem=f"A query has {MOST_TERMS} terms at most.", position=place + 1, hint="")
+            raise mistake("too_many_terms", place + 1, most=MOST_TERMS)
         terms.append(grammar.checked(term, place + 1))
     return Query(tuple(terms))
+
+
+def mistake(
+    kind: str, position: int, *, said: str = "", near: str = "", known: Iterable[str] = (), **data: Any
+) -> QueryInvalid:  # fmt: skip
+    """One of the `PROBLEMS`, in other words where those say more, with what was probably meant by `near`."""
+    names = sorted(set(known))
+    return QueryInvalid(
+        problem=said or PROBLEMS[kind] % data, position=position, hint=did_you_mean(near, names), kind=kind, data=data,
+        meant=closest(near, names), known=names,
+    )  # fmt: skip
 
 
 def _terms(text: str) -> Iterator[tuple[Term, int]]:
@@ -149,7 +181,7 @@ def _values(text: str, place: int, key: str) -> tuple[tuple[Value, ...], int]:
         word, place = _word(text, place, _BARE_VALUE, key)
         values.append(Value(word, operator[0] if operator else ""))
         if len(values) > MOST_VALUES:
-            raise QueryInvalid(problem=f"{key}: has {MOST_VALUES} values at most.", position=place, hint="")
+            raise mistake("too_many_values", place, key=key, most=MOST_VALUES)
         if place == len(text) or text[place] != ",":
             return tuple(values), place
         place += 1
@@ -159,16 +191,16 @@ def _word(text: str, place: int, bare: re.Pattern[str], what: str) -> tuple[str,
     if text.startswith('"', place):
         found = _QUOTED.match(text, place)
         if found is None:
-            raise QueryInvalid(problem="A quotation begins here and does not end.", position=place + 1, hint="")
+            raise mistake("unclosed", place + 1)
         if found.end() < len(text) and not text[found.end()].isspace() and text[found.end()] != ",":
-            raise QueryInvalid(problem="After a quotation comes a space or a comma.", position=found.end() + 1, hint="")
+            raise mistake("joined", found.end() + 1)
         word = _ESCAPED.sub(r"\1", found[1])
         if not word:
-            raise QueryInvalid(problem="A quotation is empty.", position=place + 1, hint="")
+            raise mistake("empty", place + 1)
         return word, found.end()
     found = bare.match(text, place)
     if found is None:
-        raise QueryInvalid(problem=f"Here a value for {what} is missing.", position=place + 1, hint="")
+        raise mistake("value_missing", place + 1, key=what)
     return found[0], found.end()
 
 

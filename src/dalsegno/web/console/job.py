@@ -63,7 +63,7 @@ class Asked:
     q: str
     typed: Query = field(default_factory=Query)
     query: Query = field(default_factory=Query)
-    error: str | None = None
+    error: QueryInvalid | None = None
 
 
 @router.get("/jobs/{job_id}")
@@ -103,7 +103,7 @@ def _asked(q: str, job_id: int, grammar: Grammar) -> Asked:
     try:
         typed = parse(q, grammar)
     except QueryInvalid as wrong:
-        return Asked(q, error=str(wrong))
+        return Asked(q, error=wrong)
     return Asked(q, typed, typed.with_("job", str(job_id)))
 
 

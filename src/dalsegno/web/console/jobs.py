@@ -60,7 +60,7 @@ def jobs(request: Request, here: Here, q: str = "", cursor: str | None = None) -
     try:
         query = parse(q, JOBS)
     except QueryInvalid as wrong:
-        error = str(wrong)
+        error = wrong
     states = query.values("state")
     view = next((name for name, wanted in VIEWS.items() if set(states) == set(wanted)), "")
 

@@ -47,12 +47,12 @@ KINDS = ("job_*", "stage_*", "item_failed", "item_retried", "breaker_*", "limit_
 """What people look for among events."""
 
 
-def asked(text: str, grammar: Grammar) -> tuple[Query | None, str]:
+def asked(text: str, grammar: Grammar) -> tuple[Query | None, QueryInvalid | None]:
     """A query, or what is wrong with it."""
     try:
-        return parse(text, grammar), ""
+        return parse(text, grammar), None
     except QueryInvalid as error:
-        return None, str(error)
+        return None, error
 
 
 # --- lines ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is wrong with a settings file and the way out, in the reader's language, by what kind of mistake it is."""
+"""What is wrong with a settings file or a filter, and the way out, in the reader's language, by the kind of mistake."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from dalsegno.config.fields import key_of
 from dalsegno.config.model import Fault
+from dalsegno.errors import QueryInvalid
+from dalsegno.insight.query import PROBLEMS
 from dalsegno.web.console.i18n import N_
 from dalsegno.web.console.words import Words
 
@@ -54,6 +56,8 @@ WAYS = {
 }
 EXACT = frozenset(REASONS) - {"unreadable", "environment"} - {code for code in REASONS if code.startswith("meaning")}
 """Where the reason says all there is to say."""
+MOST = 8
+"""Names listed where none was meant."""
 
 
 def reason(words: Words, fault: Fault) -> str:
@@ -82,6 +86,25 @@ def way_out(words: Words, fault: Fault) -> str:
     return words.text("For example %(example)s.", example=key.example) if key.example else ""
 
 
+def of_query(words: Words, error: QueryInvalid) -> str:
+    """What is wrong with a filter, where, and what was probably meant."""
+    if words.english:
+        return str(error)
+    known, problem = error.details, PROBLEMS[error.details["kind"]]
+    told = [words.text(problem, **{**known["data"], "": ""})]
+    told.append(words.text("(at character %(n)s of the filter)", n=known["position"]))
+    if known["meant"]:
+        told.append(words.text("Did you mean %(key)s?", key=known["meant"]))
+    elif known["known"]:
+        names = known["known"]
+        told.append(words.text("Known: %(names)s.", names=", ".join(names[:MOST]) + (", …" if names[MOST:] else "")))
+    return "".join(told)
+
+
 def filters(words: Words) -> dict[str, Callable[..., str]]:
-    """For templates: `fault|wrong` and `fault|way_out`."""
-    return {"wrong": lambda fault: reason(words, fault), "way_out": lambda fault: way_out(words, fault)}
+    """For templates: `fault|wrong`, `fault|way_out` and `error|of_query`."""
+    return {
+        "wrong": lambda fault: reason(words, fault),
+        "way_out": lambda fault: way_out(words, fault),
+        "of_query": lambda error: of_query(words, error),
+    }

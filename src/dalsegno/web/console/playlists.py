@@ -54,7 +54,7 @@ def playlists(request: Request, here: Here, q: Q = None, cursor: Cursor = None) 
     try:
         query = parse(q, PLAYLISTS)
     except QueryInvalid as wrong:
-        query, error = Asked(), str(wrong)
+        query, error = Asked(), wrong
     looked = shelves(here.store, backend)
     found = NEVER
     if looked is not None and error is None:

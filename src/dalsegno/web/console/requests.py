@@ -58,7 +58,7 @@ def requests(request: Request, here: Here, q: str = "", cursor: str | None = Non
     try:
         query = parse(q, REQUESTS)
     except QueryInvalid as wrong:
-        error = str(wrong)
+        error = wrong
 
     def read(tx: Tx) -> tuple[Page[RequestView], dict[int, str], dict[str, int]]:
         found = find_requests(tx, query, cursor=cursor, limit=PAGE) if error is None else page

@@ -76,7 +76,7 @@ def schedules(request: Request, here: Here, q: str = "", cursor: str | None = No
         query = parse(q, SCHEDULES)
         found = here.store.read(lambda tx: find_schedules(tx, query, cursor=cursor, limit=PAGE))
     except QueryInvalid as wrong:
-        error = str(wrong)
+        error = wrong
     return render(
         request, here, "schedules.html", page="schedules", live=LIVE, q=q, error=error, found=found, cursor=cursor,
         **_told(request, here),

@@ -66,7 +66,7 @@ def songs(request: Request, here: Here, q: Q = None, view: str = "", cursor: Cur
     try:
         query = parse(q, ITEMS)
     except QueryInvalid as wrong:
-        query, error = Query(), str(wrong)
+        query, error = Query(), wrong
     view = _view(view, query)
     asked = query.with_("state", *VIEWS[view]) if VIEWS[view] else query
 
