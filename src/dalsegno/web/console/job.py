@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,11 +29,12 @@ from dalsegno.model.states import ItemStatus
 from dalsegno.requests.subjects import names_of
 from dalsegno.store.store import Tx
 from dalsegno.web.api.parameters import Number
+from dalsegno.web.console.audit import ACTS
 from dalsegno.web.console.frame import render, wanted, words_of
 from dalsegno.web.console.gates import gating
 from dalsegno.web.console.graph import laid_out, time_line
 from dalsegno.web.console.i18n import N_, language_of
-from dalsegno.web.console.logs import LEVELS
+from dalsegno.web.console.logs import LEVELS, brief
 from dalsegno.web.console.pages import pages
 from dalsegno.web.console.told import telling
 from dalsegno.web.console.words import Words
@@ -148,7 +148,7 @@ def _logs(tx: Tx, _found: ActiveJob, asked: Asked, cursor: str | None) -> dict[s
 
 
 def _commands(tx: Tx, _found: ActiveJob, asked: Asked, cursor: str | None) -> dict[str, Any]:
-    return {"listed": find_commands(tx, asked.query, cursor=cursor, limit=PAGE), "brief": brief}
+    return {"listed": find_commands(tx, asked.query, cursor=cursor, limit=PAGE), "brief": brief, "acts": ACTS}
 
 
 READS: dict[str, Callable[[Tx, ActiveJob, Asked, str | None], dict[str, Any]]] = {
@@ -161,9 +161,9 @@ READS: dict[str, Callable[[Tx, ActiveJob, Asked, str | None], dict[str, Any]]] =
 EMPTY: Page[Any] = Page([], None)
 NOTHING: dict[str, dict[str, Any]] = {
     "items": {"listed": EMPTY, "names": {}, "states": {}, "reasons": {}},
-    "events": {"listed": EMPTY, "brief": str},
+    "events": {"listed": EMPTY},
     "logs": {"listed": EMPTY},
-    "commands": {"listed": EMPTY, "brief": str},
+    "commands": {"listed": EMPTY},
 }
 """What is shown of a list whose query makes no sense."""
 
@@ -179,8 +179,3 @@ def _workflow(words: Words, found: ActiveJob, now: Any) -> dict[str, Any]:
         for stage in stages
     }
     return {"graph": laid_out(stages), "says": says, "spans": time_line(stages, now)}
-
-
-def brief(data: Any) -> str:
-    """Data on one line."""
-    return "" if data in (None, {}, []) else json.dumps(data, ensure_ascii=False, default=str)[:400]

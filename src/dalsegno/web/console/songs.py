@@ -95,7 +95,7 @@ def songs(request: Request, here: Here, q: Q = None, view: str = "", cursor: Cur
         request, here, "songs.html", page="songs", live=LIVE, q=q or "", query=query, error=error, view=view,
         views=list(VIEWS), cursor=cursor, now=here.store.clock.now(), gates=gates, told=telling(words),
         sources_in=sources_in,
-        chips=_chips(words, query, values["facets"]), counts=_counts(values["facets"]),
+        chips=_chips(words, query, values["facets"]), counts=_counts(values["facets"]) if error is None else {},
         **{"verdicts": [], "chains": {}, "reasons": {}, **values},
     )  # fmt: skip
 
