@@ -36,14 +36,14 @@ def office(store: Store, file: Path, consoles: Callable[..., Desk]) -> Desk:
     return consoles(store, env_file=file)
 
 
-def put(desk: Desk, status: int = 201, **body: Any) -> Any:
+def put(desk: Desk, status: int = 200, **body: Any) -> Any:
     answer = desk.http.put("/api/config/env", json=body)
     assert answer.status_code == status, answer.text
     assert not any(secret in answer.text for secret in SECRETS)
     return answer.json()
 
 
-def changed(desk: Desk, old: str, new: str, status: int = 201, **how: Any) -> Any:
+def changed(desk: Desk, old: str, new: str, status: int = 200, **how: Any) -> Any:
     found = desk.get("/api/config/env")
     assert old in found["content"]
     body = {"content": found["content"].replace(old, new), "base_revision": found["base_revision"], **how}
@@ -69,7 +69,7 @@ def test_a_save_answers_with_the_revision_the_difference_and_the_impact(office: 
     first = office.get("/api/config/env")["base_revision"]
     saved = changed(office, "/mnt/music", "/mnt/bigger", note="a bigger disk")
     assert file.read_text() == CONTENT.replace("/mnt/music", "/mnt/bigger")
-    assert saved["revision"]["note"] == "a bigger disk"
+    assert (saved["created"], saved["revision"]["note"]) == (True, "a bigger disk")
     assert saved["revision"]["saved_by"] == "api@127.0.0.1"
     assert [(each["key"], each["before"], each["after"]) for each in saved["diff"]["keys"]] == [
         ("LIBRARY_ROOT", "/mnt/music", "/mnt/bigger")

@@ -156,7 +156,7 @@ class Checked(Shape):
 class SavedConfig(Shape):
     revision: Revision
     created: bool
-    """False where the file said exactly this already."""
+    """There is a new revision; false where the file said exactly this already."""
     state: State
     version: str
     warnings: list[Mistake]
@@ -191,14 +191,14 @@ def env_file(here: Here) -> Config:
     return Config.model_validate({**_plain(view), "base_revision": number})
 
 
-@router.put("/config/env", responses={201: {"model": SavedConfig, "description": "A new revision."}, **WRITING})
-def save_env_file(here: Here, who: Who, new: NewConfig, response: Response) -> SavedConfig:
+@router.put("/config/env", responses=WRITING)
+def save_env_file(here: Here, who: Who, new: NewConfig) -> SavedConfig:
     """Check and write the file, whole, readable for its owner only. Jobs that are there keep what they have."""
     saved = save(
         here.store, here.config, new.content,
         note=new.note, by=who, base_revision=new.base_revision, base_version=new.base_version,
     )  # fmt: skip
-    return _saved(saved, response)
+    return SavedConfig.model_validate(saved)
 
 
 @router.post("/config/env/check", responses=refusals(PayloadTooLarge))
@@ -228,7 +228,10 @@ def adopt_env_file(
 ) -> SavedConfig:
     """Keep the file as somebody left it on disk as a revision."""
     asked = asked or Adoption()
-    return _saved(adopt(here.store, here.config, note=asked.note, by=who, base_version=asked.base_version), response)
+    saved = adopt(here.store, here.config, note=asked.note, by=who, base_version=asked.base_version)
+    response.status_code = 201 if saved.created else 200
+    response.headers["Location"] = f"/api/config/revisions/{saved.revision.id}"
+    return SavedConfig.model_validate(saved)
 
 
 @router.get("/config/revisions/{revision_id}", responses=refusals(NotFound))
@@ -261,12 +264,6 @@ def apply_revision(
 def config_of_job(here: Here, job_id: Number) -> JobSettings:
     """The settings a job runs with, beside those that a job made now would get."""
     return JobSettings.model_validate(job_config(here.store, here.config, job_id))
-
-
-def _saved(saved: model.Saved, response: Response) -> SavedConfig:
-    response.status_code = 201 if saved.created else 200
-    response.headers["Location"] = f"/api/config/revisions/{saved.revision.id}"
-    return SavedConfig.model_validate(saved)
 
 
 def _plain(value: Any) -> dict[str, Any]:
