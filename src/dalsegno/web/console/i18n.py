@@ -42,13 +42,13 @@ def _wished(header: str) -> str:
     """The first of ours in the order of the header's weights."""
     wishes = []
     for part in header[:500].split(","):
-        name, _, weight = part.partition(";q=")
+        name, _, weight = "".join(part.lower().split()).partition(";q=")
         try:
-            wishes.append((-float(weight or 1), name.strip().lower()))
+            wishes.append((-float(weight or 1), name))
         except ValueError:
             continue
-    for _, name in sorted(wishes, key=lambda wish: wish[0]):
-        if name.split("-")[0] in ("en", "zh"):
+    for unwished, name in sorted(wishes, key=lambda wish: wish[0]):
+        if unwished and name.split("-")[0] in ("en", "zh"):
             return "zh-CN" if name.startswith("zh") else "en"
     return "en"
 
