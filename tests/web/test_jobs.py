@@ -86,7 +86,7 @@ def test_a_job_keeps_what_it_was_started_with_and_says_where_it_is(desk: Desk) -
         ({"template": "full", "scope": {"\ud800": 1}}, "input_invalid", "scope"),
         ({"template": "full", "scope": {"query": "\ud800"}}, "input_invalid", "scope cannot be stored"),
         ({}, "input_invalid", "template: field required."),
-        ([], "input_invalid", "The body: "),
+        ([], "input_invalid", "The body must be a JSON object."),
         ({"template": "\x00"}, "workflow_unknown", "There is no template"),
         ({"template": "full", "workflow": "full"}, "input_invalid", 'There is no "workflow" here'),
         ({"workflow": "fulll"}, "workflow_unknown", 'Did you mean "full"?'),
@@ -234,6 +234,23 @@ def test_limits_of_the_catalog_stop_no_workflow_that_does_not_call_it(desk: Desk
 def test_a_body_that_is_not_json_is_said_to_be_none(desk: Desk) -> None:
     answer = desk.http.post("/api/jobs", content=b"{nope", headers={"content-type": "application/json"})
     assert "not JSON" in problem(answer, 422, "input_invalid")["detail"]
+
+
+@pytest.mark.parametrize("path", ["/api/jobs", "/api/jobs/1/resume", "/api/limits/x"])
+@pytest.mark.parametrize(
+    ("content", "sent_as", "says"),
+    [
+        (b'{"template": "full"}', "application/x-www-form-urlencoded", "Content-Type: application/json"),
+        (b'{"template": "full"}', "text/plain", "Content-Type: application/json"),
+        (b"[]", "application/json", "The body must be a JSON object."),
+    ],
+)
+def test_a_body_of_another_kind_is_told_what_kind_is_wanted(
+    desk: Desk, path: str, content: bytes, sent_as: str, says: str
+) -> None:
+    method = "PUT" if "limits" in path else "POST"
+    answer = desk.http.request(method, path, content=content, headers={"content-type": sent_as})
+    assert says in problem(answer, 422, "input_invalid")["detail"]
 
 
 def test_the_sources_of_the_settings_hold_where_the_job_names_none(store: Store, consoles: Callable[..., Desk]) -> None:

@@ -167,5 +167,9 @@ def _sentence(fault: dict[str, Any]) -> str:
         return said.removeprefix("Value error, ")
     if fault["type"] == "json_invalid":
         return f"The body is not JSON: {fault.get('ctx', {}).get('error', said)}."
+    if isinstance(fault.get("input"), bytes):
+        return "The body was not sent as JSON: add the header Content-Type: application/json."
     place = ".".join(map(str, fault["loc"][1:])) or "The body"
+    if fault["type"] == "model_attributes_type":
+        return f"{place} must be a JSON object."
     return f"{place}: {said[0].lower()}{said[1:]}."
