@@ -50,6 +50,8 @@ def test_every_version_of_a_workflow_can_be_seen(desk: Desk) -> None:
     older = check_page(desk, "/workflows/tidy?version=1")
     assert "step-two" not in older.source
     get(desk, "/workflows/tidy?version=3", status=404)
+    for number in ("0", "99999999999999999999", "two"):
+        get(desk, f"/workflows/tidy?version={number}", status=422)
 
 
 def test_a_workflow_that_is_not_there_is_said_with_the_likely_one(desk: Desk) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
+from pydantic import Field
 
 from dalsegno.catalog.templates import TEMPLATES
 from dalsegno.insight.jobs import JOBS, find_jobs
@@ -24,6 +25,7 @@ from dalsegno.web.room import Here
 router = pages()
 
 RUNS = 25
+Version = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 @router.get("/workflows")
@@ -34,7 +36,7 @@ def workflows(request: Request, here: Here) -> HTMLResponse:
 
 @router.get("/workflows/{name}")
 def workflow(
-    request: Request, here: Here, name: Word, version: int | None = None, cursor: str | None = None
+    request: Request, here: Here, name: Word, version: Version | None = None, cursor: str | None = None
 ) -> HTMLResponse:
     """One version, by default the newest that is active."""
 
