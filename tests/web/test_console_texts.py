@@ -171,3 +171,15 @@ def test_a_filter_that_cannot_be_read_says_so_in_chinese(desk: Desk) -> None:
     wrong = get(desk, "/songs?q=nothing:1", CHINESE).by_id("q-error").text
     assert wrong.startswith("这里不能按“nothing”筛选。")
     assert get(desk, "/songs?q=nothing:1").by_id("q-error").text.startswith("Items have no")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/jobs", "/songs", "/playlists", "/schedules", "/requests"]
+    + [f"/jobs/1?tab={tab}" for tab in ("items", "events", "logs", "commands")],
+)
+def test_a_list_whose_filter_cannot_be_read_does_not_say_that_nothing_is_there(desk: Desk, path: str) -> None:
+    desk.start()
+    page = get(desk, f"{path}{'&' if '?' in path else '?'}q=nothing:1")
+    assert page.by_id("q-error").text
+    assert [title.text for title in page.all("h2") if title.text == "This filter cannot be read"]
