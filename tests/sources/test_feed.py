@@ -162,6 +162,15 @@ def test_an_entry_that_leads_elsewhere_is_not_trusted_and_files_are_no_entries()
             assert source.resolve(track).trusted
 
 
+def test_an_entry_whose_picture_has_no_sound_address_is_heard_all_the_same() -> None:
+    with hostile() as server:
+        item = ITEM.format(url="one.mp3").replace("</item>", '<itunes:image href="http://[bad/c.jpg"/></item>')
+        server.answers["/feed"] = ok(RSS.format(items=item).encode())
+        with feeds(f"{server.url}/feed") as source:
+            (track,) = source.tracks(next(iter(source.playlists(POOL))))
+            assert source.resolve(track).cover is None
+
+
 def test_a_feed_that_is_not_configured_any_more(caddy: tuple[str, Path]) -> None:
     url, root = caddy
     (root / "once.xml").write_text(ATOM)

@@ -206,7 +206,9 @@ def test_no_redirect_leads_to_metadata(http: Http, server: Hostile, where: str) 
     assert caught.value.code == "address_refused"
 
 
-@pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://example.org/", "gopher://127.0.0.1/", "data:,x"])
+@pytest.mark.parametrize(
+    "where", ["file:///etc/passwd", "ftp://example.org/", "gopher://127.0.0.1/", "data:,x", "http://[x"]
+)
 def test_no_redirect_leads_out_of_http(http: Http, server: Hostile, where: str) -> None:
     server.answers["/a"] = redirect(where)
     with pytest.raises(Unusable, match="only http and https") as caught:

@@ -154,12 +154,33 @@ def test_a_plain_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "body"),
     [("a.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nseg.ts\n"), ("a.csv", "one,two\n1,2\n"),
-     ("a.m3u", "<!DOCTYPE html><html></html>")],
+     ("a.m3u", "<!DOCTYPE html><html></html>"), ("cover.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF\0\n"),
+     ("a.m3u", "#EXTM3U\nx.mp3\n".encode("utf-16-le"))],
 )  # fmt: skip
-def test_what_is_no_playlist(tmp_path: Path, name: str, body: str) -> None:
+def test_what_is_no_playlist(tmp_path: Path, name: str, body: str | bytes) -> None:
     with pytest.raises(Unusable) as caught:
         read(tmp_path / name, body)
     assert caught.value.code == "not_a_playlist"
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [("a.m3u", "{bad}\n{good}\n"), ("a.txt", "{bad}\n{good}\n"), ("a.csv", "title,url\nx,{bad}\ny,{good}\n")],
+)
+@pytest.mark.parametrize("bad", ["http://[::1", "https://h:99999/x.mp3", "file://[/x.mp3", "x" * 5000])
+def test_a_line_that_leads_nowhere_fails_alone(tmp_path: Path, name: str, body: str, bad: str) -> None:
+    lost, good = read(tmp_path / name, body.format(bad=bad, good="https://h.example/y.mp3"))
+    with files(tmp_path / name) as source:
+        assert source.resolve(good).url == "https://h.example/y.mp3"
+        with pytest.raises((Gone, Unusable)):
+            source.resolve(lost)
+
+
+@pytest.mark.parametrize("name", ["a.m3u", "a.txt", "a.csv"])
+def test_lines_may_end_as_they_did_on_old_macs(tmp_path: Path, name: str) -> None:
+    first = "title,url\r" if name == "a.csv" else ""
+    comma = "x," if name == "a.csv" else ""
+    assert len(read(tmp_path / name, f"{first}{comma}http://h/x.mp3\r{comma}http://h/y.mp3\r")) == 2
 
 
 def test_many_files_by_one_pattern(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import feedparser
 from urllib3.exceptions import HTTPError
@@ -21,7 +21,7 @@ from dalsegno.sources.model import Gone, Media, Playlist, Pool, Source, Track, U
 from dalsegno.sources.registry import Config
 from dalsegno.sources.signed import Ties, identifying
 from dalsegno.sources.suffixes import lossless, suffix_of
-from dalsegno.sources.urls import host_of, lasting, named, secrets_of, target, without_login
+from dalsegno.sources.urls import host_of, joined, lasting, named, secrets_of, target, without_login
 
 FEED_MAX = 16 * MIB
 """Parsed, a feed takes about ten times its size in memory."""
@@ -139,7 +139,7 @@ class Feeds(Source):
         # The entries of a feed behind credentials may be so too, in ways that do not show.
         kept = lasting(url) and lasting(self._feeds[id])
         cover = (
-            urljoin(feed.url, (entry.get("image") or {}).get("href") or feed.cover)
+            joined(feed.url, (entry.get("image") or {}).get("href") or feed.cover)
             if feed.cover or entry.get("image")
             else ""
         )
@@ -185,10 +185,7 @@ def _heard(feed: Read) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
 
 
 def _sound_url(feed: Read, sound: Mapping[str, Any]) -> str:
-    try:
-        return urljoin(feed.url, str(sound["href"]).strip())
-    except ValueError:
-        return ""
+    return joined(feed.url, str(sound["href"]).strip())
 
 
 def _id(feed: str, entry: Mapping[str, Any], sound: Mapping[str, Any], ties: Ties) -> str:

@@ -12,13 +12,13 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import urlencode, urljoin
+from urllib.parse import urlencode
 
 from urllib3.util.ssl_ import create_urllib3_context
 
 from dalsegno.sources.model import Unusable
 from dalsegno.sources.response import DOCUMENT_MAX, MIB, Method, Response
-from dalsegno.sources.urls import Target, target
+from dalsegno.sources.urls import Target, joined, target
 from dalsegno.sources.wire import Headers, Stale, Wire
 from dalsegno.version import VERSION
 
@@ -77,7 +77,7 @@ class Http:
                 return answer
             answer.drain()
             seen.add((place, *sent.items()))
-            before, place = place, target(urljoin(place.url, where))
+            before, place = place, target(joined(place.url, where))
             if form is not None and (place.scheme, place.authority) != (before.scheme, before.authority):
                 raise Unusable(f"{home} leads elsewhere with what was meant for it alone.", code="redirect_refused")
             trusted = trusted and place.host == home

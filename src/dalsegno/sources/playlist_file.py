@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from dalsegno.model.signal import ProviderError
 from dalsegno.sources.hosts import Hosts
@@ -22,7 +22,7 @@ from dalsegno.sources.playlist_formats import Entry, Listing, parse, stem
 from dalsegno.sources.registry import Config
 from dalsegno.sources.signed import Ties, identifying
 from dalsegno.sources.suffixes import lossless, suffix_of
-from dalsegno.sources.urls import host_of, lasting, named, secrets_of, target, without_login
+from dalsegno.sources.urls import host_of, joined, lasting, named, path_of, secrets_of, target, without_login
 
 LIST_MAX = 16 * MIB
 WEB = ("http://", "https://")
@@ -106,7 +106,7 @@ class PlaylistFiles(Source):
                 document = self._http.get(place, trusted=True, limit=LIST_MAX)
             except Gone:
                 raise Gone(f"{host_of(place)} no longer has the playlist {named(place)}.") from None
-            return parse(document.body, urlsplit(place).path)
+            return parse(document.body, path_of(place))
         try:
             with Path(place).open("rb") as file:
                 body = file.read(LIST_MAX + 1)
@@ -154,7 +154,7 @@ class PlaylistFiles(Source):
     def _remote(self, track: Track, place: str, url: str) -> Media:
         """What stands in a file that the operator keeps on this machine, the operator has named."""
         own = not place.startswith(WEB)
-        suffix = suffix_of(urlsplit(url).path)
+        suffix = suffix_of(path_of(url))
         login = target(url).authorization
         cover = str(track.snapshot.get("cover") or "")
         return Media(
@@ -178,7 +178,7 @@ class PlaylistFiles(Source):
                 f'"{track.title}" lies neither under the folder of its playlist nor under FOLDER_ROOTS.',
                 code="path_refused",
             )
-        if not path.is_file():
+        if not (_exists(path) and path.is_file()):
             raise Gone(f'The file of "{track.title}" is not there.')
         suffix = suffix_of(path.name)
         return Media(
@@ -198,14 +198,10 @@ def _whole(place: str, entry: str) -> str:
         scheme, colon, rest = entry.partition(":")
         return scheme.lower() + colon + rest
     if place.startswith(WEB):
-        joined = "" if not entry or "\\" in entry[:3] else urljoin(without_login(place), entry)
-        return joined if joined.startswith(WEB) else ""
+        whole = "" if not entry or "\\" in entry[:3] else joined(without_login(place), entry)
+        return whole if whole.startswith(WEB) else ""
     if entry.lower().startswith("file:"):
-        return (
-            storable(os.path.normpath(unquote(urlsplit(entry).path)))
-            if urlsplit(entry).netloc in ("", "localhost")
-            else ""
-        )
+        return _of_file_url(entry)
     if not entry:
         return ""
     folder = Path(place).absolute().parent
@@ -216,6 +212,14 @@ def _whole(place: str, entry: str) -> str:
     if "://" in entry or ":" in entry.partition("/")[0][2:]:  # smb://…, spotify:track:…
         return ""
     return storable(os.path.normpath(written))
+
+
+def _of_file_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return storable(os.path.normpath(unquote(parts.path))) if parts.netloc in ("", "localhost") else ""
 
 
 def _exists(path: Path) -> bool:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
 
 from dalsegno.sources.model import Unusable
+from dalsegno.sources.urls import path_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +52,15 @@ def parse(body: bytes, name: str) -> Listing:
     """By the suffix of its name, or by how it begins."""
     suffix = name.lower().rpartition(".")[2]
     text = _decoded(body, suffix)
+    if "\n" not in text:
+        text = text.replace("\r", "\n")  # as Macs ended lines once
     start = text.lstrip()[:2000]
     if suffix in ("xspf", "xml") or start.startswith(("<?xml", "<playlist")):
         return _xspf(body)
     if start[:200].lower().startswith(("<!doctype html", "<html")):
         raise Unusable("This is a web page, not a playlist.", code="not_a_playlist")
+    if "\0" in text[:4000]:
+        raise Unusable("This is no text, so it is no playlist.", code="not_a_playlist")
     if suffix in ("m3u", "m3u8") or start.startswith("#EXTM3U"):
         return _m3u(text)
     first = start.partition("\n")[0]
@@ -129,7 +134,7 @@ def _spoken(text: str) -> Entry:
 
 def stem(place: str) -> str:
     """A title for what has none: the last part of where it is."""
-    path = unquote(urlsplit(place).path) if "://" in place else place
+    path = unquote(path_of(place)) if "://" in place else place
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
     return name.rpartition(".")[0] or name or place[:200]
 

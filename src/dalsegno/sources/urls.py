@@ -6,7 +6,7 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import quote, unquote, unquote_plus, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, unquote_plus, urljoin, urlsplit, urlunsplit
 
 from dalsegno.settings.masks import hidden_in, masked_url
 from dalsegno.sources.model import Unusable
@@ -84,6 +84,22 @@ def host_of(url: str) -> str:
     """In small letters; empty where it has none."""
     try:
         return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def path_of(url: str) -> str:
+    """Its path; of what is no URL, all of it."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return url
+
+
+def joined(base: str, url: str) -> str:
+    """Where `url` leads from `base`; empty where that is no URL."""
+    try:
+        return urljoin(base, url)
     except ValueError:
         return ""
 
