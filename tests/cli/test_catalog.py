@@ -51,6 +51,27 @@ def test_the_whole_chain_by_its_chinese_name(demo: DemoServer, folder: Path) -> 
     assert list((folder / "library" / "Playlists").glob("*.m3u8"))
 
 
+def test_a_job_that_goes_on_says_which_settings_are_other_than_those_it_was_made_with(
+    demo: DemoServer, folder: Path
+) -> None:
+    env = folder / "dalsegno.env"
+    env.write_text(env.read_text().replace("MIN_FREE_SPACE=0", f"MIN_FREE_SPACE={2**60}"))
+    assert say("run", "full", fine=False).code == 6
+    same = say("run", "full", fine=False)
+    assert "continued from the mark" in same.err
+    assert "It keeps" not in same.err
+    env.write_text(env.read_text().replace(str(2**60), "0"))
+    other = say("run", "full", fine=False)
+    assert other.code == 6
+    assert (
+        "those of now differ in MIN_FREE_SPACE. To change them: dalsegno resume 1 --set MIN_FREE_SPACE=…" in other.err
+    )
+    say("resume", 1, "--set", "MIN_FREE_SPACE=0")
+    last = say("run", "full")
+    assert "completed" in last.out
+    assert "It keeps" not in last.err
+
+
 def test_a_scope_of_one_song(demo: DemoServer) -> None:
     say("run", "sync-download", "--song", "demo:song-3", fine=False)
     assert say("songs", "--json").data == [], "nothing was collected yet"

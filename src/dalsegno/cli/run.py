@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dalsegno.cli.hand import Hand
     from dalsegno.cli.stopping import Stopping
     from dalsegno.insight.progress import JobProgress
+    from dalsegno.model.records import JobRecord
     from dalsegno.store.store import Store
 
 app = typer.Typer()
@@ -161,11 +162,22 @@ def _submit(
         desk.say(f"Job {job_id}: {workflow.name}")
         return job_id
     act_if_alone(store)  # a crash may have left it paused, by its lane's policy: that shows only once it is recovered
-    status = store.read(lambda tx: job_detail(tx, job_id)).job.status
+    job = store.read(lambda tx: job_detail(tx, job_id)).job
     desk.say(f"Job {job_id}: {workflow.name}, continued from the mark")
-    if status in (JobStatus.PAUSED, JobStatus.PAUSE_REQUESTED):
+    if scope is not None and (changed := _changed(job, snapshot)):
+        desk.say(
+            f"It keeps the settings it was made with; those of now differ in {', '.join(changed)}. "
+            f"To change them: dalsegno resume {job_id} --set {changed[0]}=…"
+        )
+    if job.status in (JobStatus.PAUSED, JobStatus.PAUSE_REQUESTED):
         ask(store, "resume", job_id=job_id, wait=0.0)
     return job_id
+
+
+def _changed(job: JobRecord, now: dict[str, Any]) -> list[str]:
+    """The settings that a job made now would have otherwise, but for those it was resumed with."""
+    kept = job.snapshot or {}
+    return sorted(key for key in {*kept, *now} - {*(job.overrides or {})} if kept.get(key) != now.get(key))
 
 
 def _follow(desk: Desk, store: Store, job_id: int, stopping: Stopping, hand: Hand) -> JobProgress:
