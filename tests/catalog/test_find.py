@@ -20,7 +20,7 @@ def shelf(store: Store) -> Store:
 
     def work(tx: Tx) -> None:
         seen = {"created_at": tx.now, "updated_at": tx.now}
-        named = [("qq", "夜曲"), ("qq", "七里香"), ("kuwo", "Rain 100%"), ("kuwo", "Snow"), ("file", "Rain")]
+        named = [("qq", "夜曲"), ("qq", "七里香"), ("kuwo", "Rain 100%"), ("kuwo", "Sno\u0308w"), ("file", "Rain")]
         rows = [
             {"id": n, "platform": platform, "remote_id": str(n), "title": title, **seen}
             for n, (platform, title) in enumerate(named, 1)
@@ -72,6 +72,7 @@ def shelf(store: Store) -> Store:
         ("rain", ["song:5", "song:3"]),
         ('"100%"', ["song:3"]),
         ("精选", ["playlist:1"]),
+        ("sn\u00f6w", ["song:4"]),
         ("-rain stage:b", ["song:4", "song:2", "song:1"]),
     ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unicodedata import normalize
 
 import pytest
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from dalsegno.errors import DalSegnoError, InputInvalid
 from dalsegno.settings import Settings
 from dalsegno.sources.demo_server import DemoServer
 from dalsegno.store.schema import stages
+from dalsegno.store.store import Tx
 from tests.catalog.studio import ENDED, at_work, audio_in, run, settings_for
 from tests.helpers import every, items_of, job_of, status_of, wait_for_job
 
@@ -164,6 +166,30 @@ def test_a_scope_that_names_nothing_says_so(known: Settings, store: Store) -> No
         for template, scope, says in NAMELESS:
             row = job_of(store, job_for(store, known, template, scope))
             assert (row["status"], says in (row["error_message"] or "")) == ("failed", True), dict(row)
+
+
+@pytest.mark.parametrize("kept", ["NFC", "NFD"])
+def test_a_name_is_found_however_its_accents_and_syllables_are_written(
+    store: Store, kept: Literal["NFC", "NFD"]
+) -> None:
+    """Names of files from a Mac come in pieces (NFD), and people type them whole."""
+    names = ["Café Müller", "봄날"]
+
+    def work(tx: Tx) -> None:
+        for number, name in enumerate((normalize(kept, name) for name in names), 1):
+            row = {"id": number, "platform": "folder", "remote_id": name, "created_at": tx.now, "updated_at": tx.now}
+            tx.conn.execute(sa.insert(playlists), {**row, "name": name})
+            tx.conn.execute(sa.insert(songs), {**row, "title": name})
+
+    store.write("test", work)
+    forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
+    for number, name in enumerate(names, 1):
+        for text in (normalize(form, name) for form in forms):
+            in_lists, in_songs = {"playlists": [text]}, ({"songs": [f"folder:{text}"]}, {"query": text})
+            check_names(store, parse_scope(in_lists), ["folder"])
+            queries = [sa.select(playlists.c.id).where(*of_playlists(parse_scope(in_lists)))]
+            queries += [sa.select(songs.c.id).where(*of_songs(parse_scope(scope))) for scope in in_songs]
+            assert [[row["id"] for row in every(store, query)] for query in queries] == [[number]] * 3
 
 
 def test_a_scope_may_name_thousands_and_says_when_that_is_too_many(known: Settings, store: Store) -> None:

@@ -12,7 +12,7 @@ from dalsegno.catalog.standing import COLLECT, DOWNLOAD, SYNC, UPLOAD, key, numb
 from dalsegno.engine.bulk import Found
 from dalsegno.insight import bulk, finding
 from dalsegno.insight.facets import Facet, counted, some_items
-from dalsegno.insight.grammar import Condition, Key, containing, like, word
+from dalsegno.insight.grammar import Condition, Key, containing, forms, like, word
 from dalsegno.insight.query import Query, Value
 from dalsegno.store.schema import items
 from dalsegno.store.store import Tx
@@ -36,11 +36,12 @@ def called(value: Value) -> sa.Select[Any]:
     text = value.text
     named: Condition
     if "*" in text:
-        named = playlists.c.name.like(like(text).replace("*", "%"), escape="\\")
+        patterns = [like(form).replace("*", "%") for form in forms(text)]
+        named = sa.or_(*(playlists.c.name.like(pattern, escape="\\") for pattern in patterns))
     elif text.isascii() and text.isdecimal() and len(text) < 19:
         named = sa.or_(playlists.c.id == int(text), playlists.c.name == text)
     else:
-        named = playlists.c.name == text
+        named = playlists.c.name.in_(forms(text))
     return sa.select(playlists.c.id).where(named)
 
 

@@ -14,6 +14,7 @@ from dalsegno.catalog.standing import COLLECT, SYNC
 from dalsegno.catalog.upsert import known_as
 from dalsegno.engine.item import storable
 from dalsegno.errors import InputInvalid
+from dalsegno.insight.grammar import forms
 from dalsegno.model.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ MOST = 10_000
 """Names in a scope."""
 SOURCES = 100
 """Different sources in the names of a scope: each is a branch of a condition."""
+TYPED = 1000
+"""Names that people may have typed, and that are looked for however their accents are written."""
 QUERY = 1000
 _PLATFORM = re.compile(r"[\w.-]{1,64}")
 
@@ -124,8 +127,9 @@ def of_songs(scope: Scope) -> list[Condition]:
 
 def holds(column: sa.Column[str], text: str) -> Condition:
     """Whether it has this text somewhere, in capitals or not. SQLite knows only those of English by itself."""
-    spellings = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
-    return sa.or_(*(column.icontains(each, autoescape=True) for each in ([text] if text.isascii() else spellings)))
+    cases = [text] if text.isascii() else [text, text.lower(), text.upper(), text.title()]
+    spellings = dict.fromkeys(form for case in cases for form in forms(case))
+    return sa.or_(*(column.icontains(each, autoescape=True) for each in spellings))
 
 
 # --- names that nothing has -----------------------------------------------------------------------
@@ -196,6 +200,9 @@ def _any_of(wanted: list[int | str], table: sa.Table, name: sa.Column[str] | Non
         return []
     ids = [each for each in wanted if isinstance(each, int)]
     ids += [int(each) for each in wanted if isinstance(each, str) and each.isdecimal() and len(each) < 19]
+    # A long list was made by a program, from names as they are; a statement has so many values at most.
+    if len(wanted) <= TYPED:
+        wanted = [form for each in wanted for form in (forms(each) if isinstance(each, str) else (each,))]
     texts = [storable(each) for each in wanted if isinstance(each, str)]
     by_platform: dict[str, list[str]] = {}
     for platform, remote in _pairs(wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -160,8 +161,9 @@ def word(column: Any) -> Where:
 
     def where(value: Value, _now: datetime) -> Condition:
         if "*" in value.text:
-            return column.like(like(value.text).replace("*", "%"), escape="\\")  # type: ignore[no-any-return]
-        return column == value.text  # type: ignore[no-any-return]
+            patterns = [like(text).replace("*", "%") for text in forms(value.text)]
+            return sa.or_(*(column.like(pattern, escape="\\") for pattern in patterns))
+        return sa.or_(*(column == text for text in forms(value.text)))
 
     return where
 
@@ -203,10 +205,17 @@ def containing(*columns: Any) -> Callable[[str], Condition]:
     """A free text in any of these columns, whatever its case (in ASCII, on SQLite)."""
 
     def where(text: str) -> Condition:
-        pattern = f"%{like(text)}%"
-        return sa.or_(*(column.ilike(pattern, escape="\\") for column in columns))
+        patterns = [f"%{like(form)}%" for form in forms(text)]
+        return sa.or_(*(column.ilike(pattern, escape="\\") for column in columns for pattern in patterns))
 
     return where
+
+
+def forms(text: str) -> tuple[str, ...]:
+    """As it may be written down: names of files from a Mac have accents, and syllables of Korean, in pieces."""
+    if text.isascii():
+        return (text,)
+    return tuple(dict.fromkeys((text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD")))))
 
 
 def like(text: str) -> str:
