@@ -136,6 +136,22 @@ def test_the_playlists_of_a_pool_that_is_gone_are_left_alone_until_it_is_back(fo
     assert all(row["missing_at"] is None for row in every(store, sa.select(playlist_pools)))
 
 
+def test_a_folder_that_is_source_and_library_keeps_its_files_where_they_are(folder: Folder, store: Store) -> None:
+    file = folder.put("A/01 - one.flac", ONE)
+    written = file.stat()
+    folder.archive = folder.music / "archive"
+    jobs = [folder.run(library_root=folder.music) for _ in range(2)]
+    assert [status_of(store, job) for job in jobs] == ["completed"] * 2
+    both = [file, folder.archive / "A/01 - one.flac"]
+    assert audio_in(folder.music) == both
+    assert [row["name"] for row in every(store, sa.select(playlists))] == ["A"]
+
+    force_retry(store, folder.settings(library_root=folder.music), folder.item(jobs[1], "one"))
+
+    assert audio_in(folder.music) == both
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
+
+
 # --- what owners do to their files ----------------------------------------------------------------
 
 

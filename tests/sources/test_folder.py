@@ -111,6 +111,17 @@ def test_hidden_and_foreign_things_are_passed_over(tmp_path: Path) -> None:
         assert lists(source) == {}
 
 
+def test_our_own_library_and_store_below_a_root_are_no_sources(tmp_path: Path) -> None:
+    for name in ("mine/a.wav", "library/A/b.wav", "archive/A/c.wav"):
+        wav(tmp_path / name)
+    (tmp_path / "library" / ".dalsegno").mkdir()
+    (tmp_path / "archive" / ".dalsegno-store-id").write_text("x")
+    with folders(tmp_path) as source:
+        assert [each.name for each in lists(source).values()] == ["mine"]
+    with folders(tmp_path / "library") as source:
+        assert [each.name for each in lists(source).values()] == ["A"]
+
+
 def test_songs_are_found_by_tag_and_by_name(library: Path) -> None:
     with folders(library) as source:
         assert source.can("search")

@@ -323,12 +323,14 @@ class CatalogDownloader:
                 part.discard()
                 home, place = Path(twin.root), (twin.backend_id, twin.path)
             else:
+                own = _already_in(root, resolved.media.path)
                 landed = landing.land(
                     part,
                     fetched,
                     name=lambda suffix: names.place(name_template(resolved.snapshot), fields_of(song), suffix),
                     shelf=self._shelf(root),
-                    replace=self._old_place(resolved, root) if watch.forced else None,
+                    replace=self._old_place(resolved, root) if watch.forced and own is None else None,
+                    twin=lambda _: own,
                     extra={"found_on": platform, "found_id": remote_id, "cover": bool(cover), "lyrics": lyrics},
                 )
                 audio = landed.audio.as_dict()
@@ -403,6 +405,18 @@ def _unreached(error: Broken, media: Media) -> Broken:
         return error
     host = urlsplit(media.url or "").hostname or "The source"
     return Broken(f"{host} cannot be reached: {cause}", "unreachable")
+
+
+def _already_in(root: Path, file: Path | None) -> PurePosixPath | None:
+    """The place in the library of a source's own file, where a folder is both: it is not stored a second time."""
+    if file is None:
+        return None
+    try:
+        place = PurePosixPath(file.resolve().relative_to(root.resolve()))
+        str(place).encode()
+    except (OSError, ValueError):
+        return None
+    return None if place.parts[0].startswith(".") else place
 
 
 def _put_beside(root: Path, path: str, lyrics: str | None, cover: bytes | None) -> None:

@@ -1,7 +1,8 @@
 """Audio files under folders of this machine: each root a pool, each folder with audio in it a playlist.
 
 There is no playlist of everything: it would name every song a second time. Hidden folders, and those that NAS systems
-keep thumbnails in, are passed over. Links to folders are not followed, and links to files only within the root.
+keep thumbnails in, are passed over, and so are our own libraries and stores below a root. Links to folders are not
+followed, and links to files only within the root.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from dalsegno.sources.registry import Config
 from dalsegno.sources.suffixes import lossless, suffix_of
 
 PASSED_OVER = frozenset({"@eadir", "#recycle", "$recycle.bin", "system volume information", "lost+found"})
+OURS = frozenset({".dalsegno", ".dalsegno-store-id"})
+"""In a library, and in a folder that files are uploaded to: what is in those came from a source, this one perhaps."""
 _NUMBER = re.compile(r"^\s*(?:\d{1,2}-)?(\d{1,3})\s*[-._\s]\s*(?=\S)")
 
 
@@ -140,7 +143,10 @@ def _folders(root: Path) -> Iterator[tuple[Path, int]]:
     while waiting:
         folder = waiting.pop()
         below, count = [], 0
-        for entry in _entries(folder):
+        inside = _entries(folder)
+        if folder != root and any(entry.name in OURS for entry in inside):
+            continue
+        for entry in inside:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith(".") and entry.name.lower() not in PASSED_OVER:
                     below.append(folder / entry.name)
