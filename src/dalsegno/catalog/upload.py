@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from dalsegno.catalog.ahead import Ahead
-from dalsegno.catalog.library import Holding, Placed, is_listed, lose_locations, put_locations, songs_in
+from dalsegno.catalog.library import (
+    Holding,
+    Placed,
+    confirm_locations,
+    is_listed,
+    lose_locations,
+    put_locations,
+    songs_in,
+)
 from dalsegno.catalog.presence import StoreMissing
 from dalsegno.catalog.schema import file_assets, file_locations, songs, uploads
 from dalsegno.catalog.schema import object_storage_backends as backends
@@ -135,6 +143,8 @@ class Upload:
         assert found.size is not None
         placed = Placed(found.sha256, backend, path, found.size, put.stored.etag, self._catalog.store.clock.now())
         item.record(put_locations, placed)
+        if local.lost:  # put back by its owner, and read to the end
+            item.record(confirm_locations, (local.backend_id, local.path, placed.at))
         item.log.info("%s %s as %s", "found" if put.skipped else "uploaded", local.path, path)
         return Skip("the same content is there", _result(found, path)) if put.skipped else _result(found, path)
 
