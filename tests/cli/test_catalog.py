@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dalsegno.sources.demo_server import DemoServer
 from tests.catalog.studio import audio_in
-from tests.cli.tool import say
+from tests.cli.tool import Process, say
 
 
 @pytest.fixture
@@ -70,6 +70,16 @@ def test_a_job_that_goes_on_says_which_settings_are_other_than_those_it_was_made
     last = say("run", "full")
     assert "completed" in last.out
     assert "It keeps" not in last.err
+
+
+def test_a_run_says_which_breaker_it_waits_for(demo: DemoServer, here: str, process: Callable[..., Process]) -> None:
+    say("breaker", "trip", "source:demo", "--reason", "they asked us to stop", "--for", "1h")
+    run = process("run", "collect", DATABASE_URL=here)
+    run.wait_for("Breaker source:demo is open (")
+    run.wait_for("in line): they asked us to stop. It opens by itself at ")
+    run.wait_for("; or now: dalsegno breaker probe source:demo")
+    say("breaker", "reset", "source:demo")
+    assert run.end().code == 0
 
 
 def test_a_scope_of_one_song(demo: DemoServer) -> None:

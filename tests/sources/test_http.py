@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from urllib3.exceptions import IncompleteRead, ProtocolError, SSLError
+from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError, SSLError
 
 from dalsegno.model.signal import ProviderError, Signal, is_unreachable
 from dalsegno.sources import addresses
@@ -157,6 +157,11 @@ def test_https_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
                 http.open(f"{url}/s.bin")
             with pytest.raises(Exception, match="secure"):
                 read(http, url.replace("localhost", "127.0.0.1") + "/s.bin")
+
+
+def test_what_cannot_be_reached_is_named_as_people_know_it(http: Http) -> None:
+    with pytest.raises(HTTPError, match=r"^127\.0\.0\.1:1: Failed to establish"):
+        http.open("http://127.0.0.1:1/x", trusted=True)
 
 
 # ---- redirects ----

@@ -240,7 +240,7 @@ class _Transfer:
         self.restarts += 1
         if self.restarts > RESTARTS:
             if not changed:
-                raise self._broken("the other side cannot go on from there.")
+                raise self._broken("the other side cannot go on from there")
             raise Broken("It broke off, and was another file each time it was to go on.", "changed_on_the_way")
         self.part.forget_note()
         self.part.keep_only(0)

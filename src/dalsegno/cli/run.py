@@ -182,14 +182,16 @@ def _changed(job: JobRecord, now: dict[str, Any]) -> list[str]:
 
 def _follow(desk: Desk, store: Store, job_id: int, stopping: Stopping, hand: Hand) -> JobProgress:
     from dalsegno.cli.bars import display
+    from dalsegno.cli.stops import Stops
     from dalsegno.errors import DatabaseUnavailable
     from dalsegno.insight.progress import job_progress
 
-    progress = None
+    progress, stops = None, Stops(desk, store)
     with display(desk.aside) as shown:
         while True:
             try:
                 progress = store.read(lambda tx: job_progress(tx, job_id))
+                stops.look(time.monotonic())
             except DatabaseUnavailable:
                 if progress is None:
                     raise

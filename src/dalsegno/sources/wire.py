@@ -49,9 +49,15 @@ class _Checked:
     """Looks at who answered, before a byte is sent: a name may resolve differently from one moment to the next."""
 
     trusted = False
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """How urllib3 begins its sentences about those that cannot be reached."""
+        return f"{self.host}:{self.port}"
 
     def _new_conn(self) -> socket.socket:
-        host: str = self.host  # type: ignore[attr-defined]
+        host = self.host
         addresses.check_literal(host, self.trusted)
         sock: socket.socket = super()._new_conn()  # type: ignore[misc]
         try:
