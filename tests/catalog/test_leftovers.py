@@ -131,6 +131,28 @@ def test_notes_and_strangers_are_left_alone(world: World) -> None:
     assert world.staged() == before
 
 
+def test_what_was_left_of_a_song_of_another_database_is_nobodys_song_of_that_number(world: World) -> None:
+    """A database that was thrown away after a crash, and begun anew, counts from one again."""
+    left = world.born().fetch(world.one)
+    other, three = sa.select(songs).where(songs.c.id == world.three), songs.c.id == world.three
+    (row,) = every(world.store, other)
+
+    def renumber(tx: Tx) -> None:
+        tx.conn.execute(sa.delete(songs).where(three))
+        values = {name: row[name] for name in ("remote_id", "title", "snapshot")}
+        tx.conn.execute(sa.update(songs).where(songs.c.id == world.one).values(**values))
+
+    world.store.write("test", renumber)
+    life = world.born()
+    assert life.adopt(world.one) is None
+    assert world.receipts() == set()
+    filed = life.fetch(world.one)
+    assert filed.sha256 != left.sha256
+    life.settle(filed)
+    assert world.files() == ["one.wav", "three.wav"]
+    assert world.staged() == []
+
+
 def test_a_twin_of_a_song_that_landed_before_a_crash_is_linked_to_it(world: World) -> None:
     world.born().fetch(world.one)
     life = world.born()

@@ -202,6 +202,9 @@ class CatalogDownloader:
         receipt = read_receipt(root, key)
         if receipt is None:
             return None
+        if receipt.extra.get("song", known := _known_as(found.song)) != known:
+            discard(root, key)  # a song of another database had this number
+            return None
         with self._turns.alone_with(receipt.sha256):
             lyrics, cover = receipt.extra.get("lyrics"), _read_cover(root, key)
             twin = None if receipt.replace or landing.in_place(root, receipt) else self._twin(receipt.sha256)
@@ -331,7 +334,13 @@ class CatalogDownloader:
                     shelf=self._shelf(root),
                     replace=self._old_place(resolved, root) if watch.forced and own is None else None,
                     twin=lambda _: own,
-                    extra={"found_on": platform, "found_id": remote_id, "cover": bool(cover), "lyrics": lyrics},
+                    extra={
+                        "song": _known_as(song),
+                        "found_on": platform,
+                        "found_id": remote_id,
+                        "cover": bool(cover),
+                        "lyrics": lyrics,
+                    },
                 )
                 audio = landed.audio.as_dict()
                 home, place = root, self._catalog.land(root, str(landed.path), fetched.sha256, fetched.size)
@@ -405,6 +414,11 @@ def _unreached(error: Broken, media: Media) -> Broken:
         return error
     host = urlsplit(media.url or "").hostname or "The source"
     return Broken(f"{host} cannot be reached: {cause}", "unreachable")
+
+
+def _known_as(song: Mapping[str, Any]) -> str:
+    """What a song is called whatever its number."""
+    return f"{song['platform']}:{song['remote_id']}"
 
 
 def _already_in(root: Path, file: Path | None) -> PurePosixPath | None:
