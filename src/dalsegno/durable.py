@@ -6,6 +6,8 @@ import errno
 import os
 from pathlib import Path
 
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+"""What filesystems without hard links (FAT, some shares) answer."""
 enabled = True
 """Only benchmarks turn this off, to be compared with tools that do not flush."""
 

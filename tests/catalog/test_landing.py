@@ -110,6 +110,21 @@ def test_what_others_put_there_meanwhile_is_seen(tmp_path: Path) -> None:
     assert put(tmp_path, wav(seed=2), "Band/Record/other", key="song-2", shelf=shelf).path.name == "other (2).wav"
 
 
+def test_whoever_loses_a_name_to_the_same_bytes_uses_them(tmp_path: Path) -> None:
+    class Late(Shelf):
+        """It has not seen anything yet."""
+
+        def _find(self, folder: str, name: str) -> str | None:
+            return None
+
+    song = wav()
+    put(tmp_path, song)
+    again = put(tmp_path, song, key="song-2", shelf=Late(tmp_path))
+    assert (again.path.name, again.reused) == ("Song.wav", True)
+    assert put(tmp_path, wav(seed=2), key="song-3", shelf=Late(tmp_path)).path.name == "Song (2).wav"
+    assert len(files(tmp_path)) == 2
+
+
 @pytest.mark.parametrize("links", [True, False])
 def test_a_race_for_a_name_has_one_winner_and_no_loser(
     tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from dalsegno import Store
 from dalsegno.catalog import upload
 from dalsegno.catalog.catalog import _backend
-from dalsegno.catalog.presence import STORE_MARKER, Presence
+from dalsegno.catalog.presence import STORE_MARKER, Presence, StorePresence
 from dalsegno.catalog.schema import object_storage_backends as backends
 from dalsegno.catalog.templates import order
 from dalsegno.cli.ask import ask
@@ -81,6 +82,27 @@ def test_a_library_that_another_worker_is_making_is_not_taken_for_a_strange_one(
             asked = [workers.submit(each, root) for each in (made, looked_at, looked_at, looked_at)]
             for each in asked:
                 each.result()
+
+
+@pytest.mark.parametrize("kind", [Presence, StorePresence])
+def test_two_databases_that_begin_one_folder_at_once_agree_on_its_id(
+    store: Store, stores: Callable[..., Store], tmp_path: Path, kind: type[Presence]
+) -> None:
+    root, other = tmp_path / "music", stores(f"sqlite:///{tmp_path}/other.db")
+    faster = kind(other, "node")
+
+    class Slower(kind):  # type: ignore[misc, valid-type]
+        def check_unmarked(self, root: Path) -> None:
+            faster.mark(root)
+
+    slower = Slower(store, "node")
+    for each in (store, other):
+        each.write("backend", lambda tx: _backend(tx, kind.kind, faster.url(root)))
+    slower.mark(root)
+    for presence in (slower, faster, kind(store, "node"), kind(other, "node")):
+        presence.check(root)
+        assert presence.is_proven(root)
+    assert [path.name for path in faster.marker(root).parent.iterdir()] == [faster.marker(root).name]
 
 
 def test_an_upload_is_left_to_the_machine_that_has_the_file(

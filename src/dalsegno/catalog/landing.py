@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -18,8 +17,6 @@ from dalsegno.catalog.part import Part, clear, read_receipt
 from dalsegno.catalog.receipts import Receipt
 from dalsegno.catalog.shelf import Shelf
 
-NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
-"""What filesystems without hard links (FAT, some shares) answer."""
 CHUNK = 1 << 20
 
 
@@ -148,6 +145,9 @@ def _under_a_free_name(part: Part, receipt: Receipt, folder: str, wanted: str, s
         part.write_receipt(receipt)
         faults.point("land.receipt")
         if not _move(part, f"{folder}/{name}"):
+            same = _twin(part, receipt, PurePosixPath(place, name))  # whoever was faster may have had the same song
+            if same is not None:
+                return same, True
             continue
         shelf.added(folder, name)
         durable.sync_folder(folder)
@@ -176,7 +176,7 @@ def _move(part: Part, final: str) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in NO_LINKS:
+        if error.errno not in durable.NO_LINKS:
             raise
     else:
         faults.point("land.moved")

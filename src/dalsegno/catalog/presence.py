@@ -7,6 +7,7 @@ disk, it is not there: nothing is fetched again, and nothing is stored, into wha
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -86,6 +87,28 @@ def _read(marker: Path) -> str:
         return ""
 
 
+def _apart(marker: Path, id: str) -> Path:
+    return marker.with_name(f"{marker.name}.{id}")
+
+
+def _write_first(marker: Path, id: str) -> str:
+    """Writes an id where none is; whose is there then, for an engine on another database may have been faster."""
+    own = _apart(marker, id)
+    durable.write_whole(own, f"{id}\n".encode())
+    try:
+        os.link(own, marker)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in durable.NO_LINKS:
+            raise
+        own.replace(marker)
+    finally:
+        own.unlink(missing_ok=True)
+    durable.sync_folder(marker.parent)
+    return _read(marker)
+
+
 class Presence:
     """Of libraries."""
 
@@ -139,12 +162,18 @@ class Presence:
         with self._lock:
             self.check(root)
             known, new = self._store.write(self.kind, lambda tx: self._own(tx, root))
-            self._ids[root] = known
-            if _read(self.marker(root)) != known:
+            marker = self.marker(root)
+            if _read(marker) != known:
                 if new:
                     self.check_unmarked(root)
-                self.marker(root).parent.mkdir(parents=True, exist_ok=True)
-                durable.write_whole(self.marker(root), f"{known}\n".encode())
+                marker.parent.mkdir(parents=True, exist_ok=True)
+                if new and (first := _write_first(marker, known)):
+                    known = first
+                    self._store.write(self.kind, lambda tx: self._keep(tx, root, known))
+                else:
+                    durable.write_whole(marker, f"{known}\n".encode())
+                    _apart(marker, known).unlink(missing_ok=True)  # of a process that was killed over it
+            self._ids[root] = known
 
     def check_unmarked(self, root: Path) -> None:
         """Before one that has no id yet is given one."""
@@ -163,9 +192,13 @@ class Presence:
         note = self._note(tx, root) or {}
         if note.get(self.key):
             return str(note[self.key]), False
-        note |= {self.key: _read(self.marker(root)) or secrets.token_hex(16), "node": self._node}
+        known = _read(self.marker(root)) or secrets.token_hex(16)
+        self._keep(tx, root, known)
+        return known, True
+
+    def _keep(self, tx: Tx, root: Path, id: str) -> None:
+        note = (self._note(tx, root) or {}) | {self.key: id, "node": self._node}
         tx.conn.execute(sa.update(backends).where(backends.c.url == self.url(root)).values(capabilities=note))
-        return str(note[self.key]), True
 
     def _in_use(self, tx: Tx, root: Path) -> bool:
         """Something is in it, or another machine has begun it."""
