@@ -136,6 +136,7 @@ def test_a_full_run_of_one_playlist_touches_no_other(known: Settings, store: Sto
         ("full", {"song": [1]}, 'A scope has no "song". Did you mean "songs"?'),
         ("full", ["demo"], "A scope is an object such as"),
         ("full", {"songs": "all"}, "scope.songs: "),
+        ("full", {"songs": [True]}, "scope.songs.0: "),
         ("full", {"sources": ["dmeo"]}, 'There is no source "dmeo". Did you mean "demo"?'),
     ],
 )

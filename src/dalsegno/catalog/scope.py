@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StrictInt, ValidationError
 
 from dalsegno.catalog.schema import playlist_pools, playlist_songs, playlists, pool_playlists, songs
 from dalsegno.catalog.standing import COLLECT, SYNC
@@ -37,9 +37,9 @@ class Scope(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sources: list[str] = []
-    pools: list[int | str] = []
-    playlists: list[int | str] = []
-    songs: list[int | str] = []
+    pools: list[StrictInt | str] = []
+    playlists: list[StrictInt | str] = []
+    songs: list[StrictInt | str] = []
     query: str = ""
     """Part of a song's title, artist or album; of a playlist's name, where playlists are asked for."""
 
