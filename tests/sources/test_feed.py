@@ -140,6 +140,16 @@ def test_a_broken_feed_does_not_hide_the_others(caddy: tuple[str, Path]) -> None
             source.tracks(missing)
 
 
+def test_an_empty_answer_does_not_hide_the_other_feeds() -> None:
+    with hostile() as server:
+        server.answers |= {"/none": ok(b""), "/fine": ok(ATOM.encode())}
+        with feeds(f"{server.url}/none", f"{server.url}/fine") as source:
+            none, fine = source.playlists(POOL)
+            assert fine.name == "Atomic"
+            with pytest.raises(Unusable, match="neither RSS nor Atom"):
+                source.tracks(none)
+
+
 @pytest.mark.parametrize("body", [b"/etc/passwd", b"file:///etc/passwd", b"http://127.0.0.1:1/"])
 def test_a_feed_cannot_make_the_parser_open_something(body: bytes) -> None:
     with hostile() as server:

@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from dalsegno.model.signal import ProviderError
 from dalsegno.sources.hosts import Hosts
-from dalsegno.sources.http import MIB, Http
+from dalsegno.sources.http import MIB, Document, Http
 from dalsegno.sources.model import Gone, Media, Playlist, Pool, Source, Track, Unusable
 from dalsegno.sources.registry import Config
 from dalsegno.sources.signed import Ties, identifying
@@ -111,14 +111,9 @@ class Feeds(Source):
             document = self._http.get(source, trusted=True, limit=FEED_MAX)
         except Gone:
             raise Gone(f"{host_of(source)} no longer has the feed {id}.") from None
-        # As a file, because feedparser opens a text that looks like a path or a URL.
-        parsed = feedparser.parse(
-            io.BytesIO(document.body),
-            response_headers={"content-type": document.headers.get("content-type") or "application/xml"},
-            sanitize_html=False,
-            resolve_relative_uris=False,
-        )
-        if not parsed.version and not parsed.entries:
+        parsed = _parsed(document)
+        # Of nothing at all it does not even say that it has no version.
+        if parsed is None or (not parsed.get("version") and not parsed.entries):
             raise Unusable(f"{host_of(source)} sent something that is neither RSS nor Atom.", code="not_a_feed")
         about = parsed.feed
         cover = (about.get("image") or {}).get("href") or ""
@@ -157,6 +152,19 @@ class Feeds(Source):
             duration=_seconds(entry.get("itunes_duration")),
             snapshot={name: value for name, value in snapshot.items() if value},
         )
+
+
+def _parsed(document: Document) -> Any:
+    """As a file, because feedparser opens a text that looks like a path or a URL."""
+    try:
+        return feedparser.parse(
+            io.BytesIO(document.body),
+            response_headers={"content-type": document.headers.get("content-type") or "application/xml"},
+            sanitize_html=False,
+            resolve_relative_uris=False,
+        )
+    except Exception:  # whatever a broken feed makes a parser do, it is that feed's trouble
+        return None
 
 
 def _ids(urls: Iterable[str]) -> Iterator[tuple[str, str]]:
