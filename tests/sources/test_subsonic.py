@@ -236,6 +236,18 @@ def test_a_server_of_one_song_that_makes_no_list_of_it_and_says_it_in_xml(server
     source.close()
 
 
+@pytest.mark.parametrize(("id", "method"), [("playlist:1", "getPlaylist"), ("album:1", "getAlbum")])
+def test_an_answer_without_the_list_is_no_empty_list(server: Hostile, id: str, method: str) -> None:
+    sibling = Sibling(server)
+    sibling.on(method, {})
+    source = opened(server.url, "me", "pw")
+    with pytest.raises(Unusable, match="says nothing of it"):
+        list(source.tracks(Playlist(id=id, name="")))
+    sibling.on(method, {method[3:].lower(): {"id": "1", "name": "Nothing in it"}})
+    assert list(source.tracks(Playlist(id=id, name=""))) == []
+    source.close()
+
+
 def test_a_library_that_an_empty_query_does_not_find_is_walked_by_album(server: Hostile) -> None:
     sibling = Sibling(server)
     sibling.on("search3", {"searchResult3": {}})

@@ -69,9 +69,9 @@ class Subsonic(Source):
         kind, _, id = playlist.id.partition(":")
         match kind:
             case "playlist":
-                songs = iter(parts(part(self.api.call("getPlaylist", id=id), "playlist"), "entry"))
+                songs = iter(parts(self._named("getPlaylist", "playlist", id), "entry"))
             case "album":
-                songs = iter(parts(part(self.api.call("getAlbum", id=id), "album"), "song"))
+                songs = iter(parts(self._named("getAlbum", "album", id), "song"))
             case "starred":
                 songs = iter(parts(part(self.api.call("getStarred2"), "starred2"), "song"))
             case "library":
@@ -120,6 +120,13 @@ class Subsonic(Source):
 
     def close(self) -> None:
         self.api.http.close()
+
+    def _named(self, method: str, name: str, id: str) -> dict[str, Any]:
+        """What has this id; an answer without it is no list that became empty."""
+        answer = self.api.call(method, id=id)
+        if not isinstance(answer.get(name), dict | list):
+            raise Unusable(f"{self.api.host} was asked for the {name} {id} and says nothing of it.")
+        return part(answer, name)
 
     def _albums(self) -> Iterator[dict[str, Any]]:
         def page(offset: int) -> list[dict[str, Any]]:
