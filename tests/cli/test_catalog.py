@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -80,6 +81,23 @@ def test_a_run_says_which_breaker_it_waits_for(demo: DemoServer, here: str, proc
     run.wait_for("; or now: dalsegno breaker probe source:demo")
     say("breaker", "reset", "source:demo")
     assert run.end().code == 0
+
+
+@pytest.mark.parametrize(("folder_of", "verb"), [("library", "download"), ("archive", "upload")])
+def test_what_a_check_advises_about_a_file_mends_it(demo: DemoServer, folder: Path, folder_of: str, verb: str) -> None:
+    say("run", "full")
+    changed, gone, *_ = audio_in(folder / folder_of)
+    changed.write_bytes(b"cut")
+    gone.unlink()
+    told = say("check", fine=False).out
+    for file, before in ((changed, f"Otherwise move it away and have it again: dalsegno {verb} --song "),
+                         (gone, f"or have it again: dalsegno {verb} --song ")):  # fmt: skip
+        after = told[told.index(str(file)) :]
+        number = re.match(r"\d+", " ".join(after.split()).partition(before)[2])
+        assert number is not None, told
+        file.unlink(missing_ok=True)
+        say(verb, "--song", number[0])
+    assert "Everything agrees" in say("check").out
 
 
 def test_a_scope_of_one_song(demo: DemoServer) -> None:

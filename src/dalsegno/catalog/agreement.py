@@ -18,8 +18,11 @@ from dalsegno.insight.agreement import Agreement, Deadline, stretches
 from dalsegno.store.manifest import Told, untold
 from dalsegno.store.store import Store, Tx
 
-GONE = "Put the file back, or fetch it again: dalsegno download --song {song}"
-OTHER = "If you changed it yourself (its tags, say), all is well. Otherwise: dalsegno download --song {song}"
+GONE = "Put the file back, or have it again: dalsegno {verb} --song {song}"
+OTHER = (
+    "If you changed it yourself (its tags, say), all is well. "
+    "Otherwise move it away and have it again: dalsegno {verb} --song {song}"
+)
 NOWHERE = "Fetch it again: dalsegno download --song {song}"
 
 
@@ -57,7 +60,8 @@ def check_files(
         for row in store.read(lambda tx, after=after, end=end: _known(tx, after, end)):  # type: ignore[misc]
             root = roots.get(row.backend_id)
             if root is not None:
-                there = _look(row, root, deep, report)
+                verb = "download" if places[row.backend_id]["kind"] == "library" else "upload"
+                there = _look(row, root, deep, report, verb)
                 if there is False and not row.lost:
                     gone.append((row.backend_id, row.path, at))
                 elif there and row.lost:
@@ -102,26 +106,26 @@ def _keep(store: Store, gone: list[tuple[int, str, datetime]], back: list[tuple[
         store.write("check", lambda tx: confirm_locations(tx.conn, back))
 
 
-def _look(row: sa.Row[Any], root: Path, deep: bool, report: Agreement) -> bool | None:
-    """Whether it is there as it was; None: it is another, or cannot be told."""
+def _look(row: sa.Row[Any], root: Path, deep: bool, report: Agreement, verb: str) -> bool | None:
+    """Whether it is there as it was; None: it is another, or cannot be told. `verb` brings it."""
     path, wanted = root / row.path, row.size_bytes
     report.looked["files"] += 1
-    song_id = row.song if row.song is not None else "NUMBER"
+    again = {"verb": verb, "song": row.song if row.song is not None else "NUMBER"}
     try:
         size = path.stat().st_size
     except OSError as error:
-        report.disagrees("file_missing", str(path), f"{error.strerror}", GONE.format(song=song_id))
+        report.disagrees("file_missing", str(path), f"{error.strerror}", GONE.format(**again))
         return False if isinstance(error, FileNotFoundError | NotADirectoryError) else None
     if size != wanted:
         says = f"it has {size:,} bytes, {wanted:,} were written"
-        report.disagrees("file_changed", str(path), says, OTHER.format(song=song_id))
+        report.disagrees("file_changed", str(path), says, OTHER.format(**again))
         return None
     if deep or row.lost:
         report.looked["files read"] += 1
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != row.sha256:
                 says = "its checksum is not the one that was written down"
-                report.disagrees("file_changed", str(path), says, OTHER.format(song=song_id))
+                report.disagrees("file_changed", str(path), says, OTHER.format(**again))
                 return None
     return True
 
