@@ -25,6 +25,7 @@ from dalsegno.store.notes import RESTORED, read_note
 from dalsegno.store.open import parse_url
 from dalsegno.store.revisions import known_revisions
 from dalsegno.store.schema import events, leases, processes
+from dalsegno.store.sqlite import address
 from tests.cli.tool import Process, say
 from tests.helpers import (
     SWIFT,
@@ -332,3 +333,16 @@ def test_limits_and_permits_are_sane_after_a_restore(
         wait_for_job(there, job, timeout=90)
     assert statuses_of(there, job) == {"succeeded": 3}
     assert_sound(there, job)
+
+
+def test_a_folder_may_be_called_by_what_a_url_reads_otherwise(tmp_path: Path, stores: Callable[..., Store]) -> None:
+    folder = tmp_path / "50%41 what?"
+    url = address(folder / "a b.db").render_as_string()
+    job = submit(stores(url), one_step(), items=["a"])
+    kept = taken(url, tmp_path)
+    with pytest.raises(RestoreRefused, match="there is work in it"):
+        restore(kept, parse_url(url))
+    done = restore(kept, parse_url(url), force=True)
+    assert done.kept is not None
+    assert [row["key"] for row in items_of(stores(url), job.job_id)] == ["a"]
+    assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == [folder.name]

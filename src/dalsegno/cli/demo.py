@@ -149,11 +149,12 @@ def _current(root: Path, url: str, desk: Desk) -> Current:
     from dalsegno.config.envfile import quoted
     from dalsegno.config.files import write
     from dalsegno.settings import load_settings
+    from dalsegno.store.sqlite import address
 
     file = root / "demo.env"
     if not file.exists():
         write(file, FILE.format(library=quoted(str(root / "library")), archive=quoted((root / "archive").as_uri())))
-    options = {"database_url": desk.database or f"sqlite:///{root / 'dalsegno.db'}", "demo_url": url}
+    options = {"database_url": desk.database or address(root / "dalsegno.db").render_as_string(), "demo_url": url}
     return Current(lambda: load_settings(file, needed=False, options=options, environment=False), file)
 
 

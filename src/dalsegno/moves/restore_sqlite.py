@@ -18,6 +18,7 @@ from dalsegno.moves.placed import Placed, Settle
 from dalsegno.store import backup_sqlite as sqlite
 from dalsegno.store.manifest import Manifest, Told
 from dalsegno.store.revisions import check
+from dalsegno.store.sqlite import address
 from dalsegno.store.upgrade import is_vacant
 
 CHUNK = 4 << 20
@@ -40,7 +41,7 @@ def put(
         part = target.with_name(f"{target.name}.restoring")
         try:
             counts = _make(path, part, manifest, told)
-            rescued = settle(f"sqlite:///{part}")
+            rescued = settle(address(part).render_as_string())
             faults.point("restore.ready")
             kept = None if vacant else _aside(target)
             _forget_log(target)
@@ -54,7 +55,7 @@ def put(
 
 def _is_vacant(path: Path) -> bool:
     """A damaged one is not: somebody may want to salvage it."""
-    engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool)
+    engine = sa.create_engine(address(path), poolclass=sa.pool.NullPool)
     try:
         with engine.connect() as connection:
             return is_vacant(connection)

@@ -52,6 +52,11 @@ READERS = 16
 _Job = tuple[str, Callable[[Tx], Any], "Future[Any]"]
 
 
+def address(path: Path) -> sa.URL:
+    """Its database, whatever is in the name: in the text of a URL `?` and `%41` mean something else."""
+    return sa.URL.create("sqlite", database=str(path))
+
+
 class SqliteStore(Store):
     poll_seconds = 1.0
     shared = False
@@ -255,7 +260,7 @@ class SqliteStore(Store):
 
     def _engine(self, *, read_only: bool, pool: int) -> sa.Engine:
         engine = sa.create_engine(
-            f"sqlite:///{self.path}",
+            address(self.path),
             isolation_level="AUTOCOMMIT",
             poolclass=sa.pool.QueuePool,
             pool_size=pool,
