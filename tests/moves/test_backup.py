@@ -8,12 +8,13 @@ import sqlite3
 import stat
 import subprocess
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
 
 from dalsegno import Engine, Store, open_store, service, submit
 from dalsegno.errors import BackupNoRoom, BackupRefused, ToolMissing
@@ -26,7 +27,8 @@ from dalsegno.store.postgres_tools import find_tools
 from dalsegno.store.revisions import known_revisions
 from dalsegno.store.schema import items
 from tests.cli.tool import say
-from tests.helpers import SWIFT, keys, one_step, wait_for_job, wait_until
+from tests.conftest import Postgres
+from tests.helpers import SWIFT, items_of, keys, one_step, wait_for_job, wait_until
 from tests.store.test_bad_databases import as_root, mounted
 
 __all__ = ["mounted"]
@@ -181,6 +183,45 @@ def test_a_password_is_on_no_command_line_and_in_no_answer(
     said = say("backup", tmp_path / "b", "--database", with_password, "--json")
     assert "velvet" not in said.out + said.err + (tmp_path / "calls").read_text() + beside(tmp_path / "b").read_text()
     assert (tmp_path / "secret-in-env").exists()
+
+
+def test_a_name_and_a_password_may_have_any_sign_in_them(
+    postgres: Postgres, postgres_template: str, tmp_path: Path, stores: Callable[..., Store]
+) -> None:
+    name = "my music + ü"
+    with postgres.admin() as connection:
+        template = sql.Identifier(postgres_template)
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), template))
+    try:
+        plain = sa.make_url(postgres.url()).set(database=name, password="open sesame + ü")
+        url = plain.update_query_dict({"application_name": "a + b"}).render_as_string(hide_password=False)
+        with closing(open_store(url)) as store, heard_by(store) as heard, closing(open_store(url)) as other:
+            submit(other, one_step("nobody"), items=keys(7))
+            wait_until(lambda: "lane:default" in heard, "the news of the job")
+        assert say("backup", tmp_path / "b", "--database", url, "--json").data["tables"]["items"] == 7
+        assert say("restore", tmp_path / "b", "--force", "--database", url, "--json").data["check"]["agrees"]
+        moved = f"sqlite:///{tmp_path}/moved.db"
+        say("migrate", "--to", moved, "--database", url)
+        assert len(items_of(stores(moved), 1)) == 7
+    finally:
+        postgres.drop(name)
+
+
+@contextmanager
+def heard_by(store: Store) -> Iterator[set[str]]:
+    """What a store is told by others; entered once it listens."""
+    heard: set[str] = set()
+    store.listen(heard.update)
+    over = threading.Event()
+    watching = threading.Thread(target=store.watch, args=(over,))
+    watching.start()
+    try:
+        wait_until(lambda: "work" in heard, "the watch to begin")
+        heard.clear()
+        yield heard
+    finally:
+        over.set()
+        watching.join()
 
 
 def test_the_database_that_was_named_is_the_one_that_is_backed_up(

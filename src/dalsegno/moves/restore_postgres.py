@@ -70,7 +70,7 @@ def put(
         every = sql.SQL(", ").join(sql.Identifier(contents.home, name) for name in sorted(contents.tables))
         connection.execute(sql.SQL("ANALYZE {}").format(every))
         told("gathering statistics", 1, 1)
-    rescued = settle(postgres.dsn(url))
+    rescued = settle(url.render_as_string(hide_password=False))
     return Placed(schema, sum(counts.values()), rescued)
 
 

@@ -14,7 +14,7 @@ from dalsegno.clock import Clock
 from dalsegno.moves.sides import EVENTS, SUMMED, Side, question, quoted
 from dalsegno.moves.tables import in_order
 from dalsegno.moves.values import Row, kind_of
-from dalsegno.store.backup_postgres import dsn
+from dalsegno.store.line import words_of
 from dalsegno.store.notes import MOVED
 
 CHUNK = 1 << 18
@@ -37,7 +37,7 @@ class PostgresSide(Side):
         self.name = url.render_as_string(hide_password=True)
         self._clock = clock
         self._source = source
-        self._connection = psycopg.connect(dsn(url), application_name="dalsegno migrate", prepare_threshold=None)
+        self._connection = psycopg.connect(words_of(url), application_name="dalsegno migrate", prepare_threshold=None)
         if source:
             every = sql.SQL(", ").join(sql.Identifier(table.name) for table in in_order())
             self._connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(every))

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from dalsegno.errors import BackupDamaged, DatabaseUnavailable, ToolFailed
 from dalsegno.store import ours
-from dalsegno.store.line import Line
+from dalsegno.store.line import Line, words_of
 from dalsegno.store.manifest import Told, untold
 from dalsegno.store.postgres_tools import CHUNK, Tools
 
@@ -54,10 +54,6 @@ class Moment:
         return table in self.parents.values()
 
 
-def dsn(url: sa.URL) -> str:
-    return url.set(drivername="postgresql").render_as_string(hide_password=False)
-
-
 def server_version(url: sa.URL) -> tuple[int, str]:
     """The major version, and all of it."""
     with connected(url) as connection:
@@ -68,7 +64,7 @@ def server_version(url: sa.URL) -> tuple[int, str]:
 @contextmanager
 def connected(url: sa.URL) -> Iterator[Line]:
     try:
-        with Line.connect(dsn(url), application_name="dalsegno backup", prepare_threshold=None) as connection:
+        with Line.connect(words_of(url), application_name="dalsegno backup", prepare_threshold=None) as connection:
             yield connection
     except psycopg.OperationalError as error:
         problem = str(error).strip().splitlines()

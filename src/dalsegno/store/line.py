@@ -6,7 +6,9 @@ import time
 from typing import Any, TypeVar
 
 import psycopg
+import sqlalchemy as sa
 from psycopg.abc import PQGen
+from psycopg.conninfo import make_conninfo
 
 RV = TypeVar("RV")
 
@@ -36,6 +38,13 @@ class Line(psycopg.Connection[Any]):
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:
         return super().wait(gen if self.patience is None else _within(gen, self.patience), *args, **kwargs)
+
+
+def words_of(url: sa.URL) -> str:
+    """Where libpq connects to, said so that it knows: in a URL it reads a space or a `+` otherwise than SQLAlchemy."""
+    spoken = url.set(drivername="postgresql+psycopg")
+    _, given = spoken.get_dialect()().create_connect_args(spoken)
+    return make_conninfo(**given)
 
 
 def is_pooled(conn: psycopg.Connection[Any]) -> bool:

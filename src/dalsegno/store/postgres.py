@@ -22,7 +22,7 @@ from dalsegno.errors import DalSegnoError, DatabaseFull, DatabaseReadOnly, Datab
 from dalsegno.store.asked import for_postgres
 from dalsegno.store.hot import Raced
 from dalsegno.store.hot_postgres import PostgresHot
-from dalsegno.store.line import ADMITTED, HABITS, Line, NotAdmitted, is_pooled
+from dalsegno.store.line import ADMITTED, HABITS, Line, NotAdmitted, is_pooled, words_of
 from dalsegno.store.postgres_sql import ONLY_BY_INDEX
 from dalsegno.store.store import Store, Tx
 
@@ -207,11 +207,11 @@ class PostgresStore(Store):
             time.sleep(DEBOUNCE)
 
     def watch(self, stop: threading.Event) -> None:
-        dsn = self._listen_url.set(drivername="postgresql").render_as_string(hide_password=False)
+        where = words_of(self._listen_url)
         habits = {**_habits(self._listen_url), "application_name": "dalsegno listen"}
         while not stop.is_set():
             try:
-                with psycopg.connect(dsn, autocommit=True, **habits) as conn:
+                with psycopg.connect(where, autocommit=True, **habits) as conn:
                     if not self._listens_apart and is_pooled(conn):
                         break
                     conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))

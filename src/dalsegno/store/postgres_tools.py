@@ -14,6 +14,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from dalsegno.errors import ToolFailed, ToolMissing
+from dalsegno.store.line import words_of
 
 DISTRIBUTIONS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 PROGRAMS = ("pg_dump", "pg_restore", "psql")
@@ -100,10 +101,10 @@ def _version(program: Path) -> int | None:
 
 
 def _address(url: sa.URL) -> tuple[str, str]:
-    """The URL as libpq reads it, without its secrets; and the password, for the environment."""
+    """Where libpq connects to, without secrets; and the password, for the environment."""
     query = {key: value for key, value in url.query.items() if key not in SECRETS}
     password = url.password or url.query.get("password") or ""
     plain = sa.URL.create(
         "postgresql", username=url.username, host=url.host, port=url.port, database=url.database, query=query
     )
-    return plain.render_as_string(hide_password=False), str(password)
+    return words_of(plain), str(password)
