@@ -154,6 +154,16 @@ def test_a_start_on_the_database_that_was_left_says_where_everything_is(
     assert "was moved to postgresql" in caplog.text
 
 
+def test_whoever_hands_in_work_where_everything_was_moved_away_is_told(sqlite_url: str, tmp_path: Path) -> None:
+    filled(sqlite_url)
+    target = f"sqlite:///{tmp_path}/new.db"
+    move(parse_url(sqlite_url), parse_url(target))
+    said = say("submit", "scale", "--database", sqlite_url)
+    assert f"moved to {target}. Set DATABASE_URL" in said.err
+    assert "Start one" not in said.err
+    assert "Start one" in say("submit", "scale", "--database", target).err
+
+
 def test_nothing_is_moved_while_an_engine_works(ends: tuple[str, str], stores: Callable[..., Store]) -> None:
     source, target = ends
     store = stores(source)

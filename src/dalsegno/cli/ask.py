@@ -13,6 +13,7 @@ from dalsegno.errors import EngineAlreadyRunning
 from dalsegno.insight.commands import get_command
 from dalsegno.insight.workers import engine_alive
 from dalsegno.model.states import CommandStatus
+from dalsegno.store.notes import MOVED, read_note
 
 if TYPE_CHECKING:
     from dalsegno.cli.desk import Desk
@@ -55,8 +56,13 @@ def ask(
 
 def hint_if_alone(desk: Desk, store: Store) -> None:
     """Work was handed in: say so if nobody is there to do it."""
-    if act_if_alone(store):
+    if not act_if_alone(store):
+        return
+    moved = store.read(lambda tx: read_note(tx, MOVED))
+    if moved is None:
         desk.say("No engine is at work on this database now. Start one: dalsegno agent")
+    else:
+        desk.say(f"Everything in this database was moved to {moved['to']}. Set DATABASE_URL to that one.")
 
 
 def act_if_alone(store: Store) -> bool:
