@@ -51,11 +51,11 @@ class Shelf:
     def old(self, table: str = "events") -> Month:
         return self.store.read(lambda tx: months(tx, table))[0]
 
-    def dump(self, name: str) -> bytes:
+    def dump(self, name: str, where: str = "true") -> bytes:
         """A table as PostgreSQL itself writes it."""
         with psycopg.connect(self.url) as conn, conn.cursor() as cursor:
             order = "tx, id" if name.startswith("events") else "id"
-            with cursor.copy(f'COPY (SELECT * FROM "{name}" ORDER BY {order}) TO STDOUT') as copy:
+            with cursor.copy(f'COPY (SELECT * FROM "{name}" WHERE {where} ORDER BY {order}) TO STDOUT') as copy:
                 return b"".join(bytes(each) for each in copy)
 
     def names(self) -> set[str]:

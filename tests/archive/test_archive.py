@@ -8,12 +8,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 
+from dalsegno import Store
 from dalsegno.archive import form
 from dalsegno.archive.form import finished, lines_of, pack, read_manifest
 from dalsegno.archive.places import manifest_of, url_of
@@ -22,7 +25,9 @@ from dalsegno.engine.forgetting import MonthChanged
 from dalsegno.errors import ArchiveDamaged, ArchiveRefused, NotFound
 from dalsegno.insight.events import EVENTS, Cursor, find_events, tail
 from dalsegno.insight.query import parse
+from dalsegno.moves.move import move
 from dalsegno.settings import Settings
+from dalsegno.store.open import parse_url
 from dalsegno.store.schema import events
 from tests.archive.conftest import Shelf
 from tests.cli.tool import say
@@ -241,6 +246,32 @@ def test_a_month_that_is_half_there_is_completed(shelf: Shelf, monkeypatch: pyte
     assert told == f"{names['events']} is in the database already.\n{names['logs']}: 40 rows are back.\n"
     assert shelf.count() == (41, 40)
     assert say("archive", "restore", label, "--json", fine=False).error["code"] == "archive_refused"
+
+
+def test_a_month_comes_back_to_where_everything_was_moved(
+    shelf: Shelf, fresh_database: Callable[..., str], stores: Callable[..., Store]
+) -> None:
+    """There, what was before the move is one month, of another count of transactions."""
+    month = shelf.old()
+    written = without_transactions(shelf.dump(month.name))
+    shelf.prune()
+    elsewhere = fresh_database("postgres", empty=True)
+    moved = replace(shelf, url=elsewhere, store=stores(elsewhere, shelf.clock))
+    move(parse_url(shelf.url), parse_url(elsewhere), clock=shelf.clock)
+    restore(moved.store, moved.settings, month.name)
+    newest = moved.store.read(lambda tx: find_events(tx, parse("", EVENTS), limit=1)).lines
+    assert [event.type for event in newest] == ["pruned"]
+    home = moved.old(month.table).name
+    assert without_transactions(moved.dump(home, "type = 'said'")) == written
+    with pytest.raises(ArchiveRefused, match="in the database already"):
+        restore(moved.store, moved.settings, month.name)
+    assert without_transactions(moved.dump(home, "type = 'said'")) == written
+
+
+def without_transactions(table: bytes) -> list[tuple[bytes, bytes]]:
+    """The rows of events, whose second column is the number of the transaction."""
+    rows = [line.split(b"\t", 2) for line in table.splitlines()]
+    return [(row[0], row[2]) for row in rows]
 
 
 def test_archives_go_where_the_settings_say(tmp_path: Path) -> None:

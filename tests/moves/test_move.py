@@ -164,6 +164,20 @@ def test_whoever_hands_in_work_where_everything_was_moved_away_is_told(sqlite_ur
     assert "Start one" in say("submit", "scale", "--database", target).err
 
 
+def test_events_with_one_number_are_numbered_anew_and_others_keep_theirs(
+    postgres_url: str, tmp_path: Path, stores: Callable[..., Store]
+) -> None:
+    """As where a month came back from the archive after numbers had begun anew."""
+    source = stores(postgres_url)
+    rows = [{"id": n, "tx": tx, "at": source.clock.now(), "type": "said", "source": "x"} for n, tx in ((7, 1), (9, 1))]
+    for number, (more, ids) in enumerate((([], [7, 9]), ([{**rows[0], "tx": 2}], [1, 2, 3]))):
+        added = more or rows
+        source.write("test", lambda tx, added=added: tx.conn.execute(sa.insert(events), added) and None)  # type: ignore[misc]
+        target = f"sqlite:///{tmp_path}/{number}.db"
+        move(parse_url(postgres_url), parse_url(target))
+        assert [row["id"] for row in every(stores(target), sa.select(events.c.id).order_by(events.c.id))] == ids
+
+
 def test_nothing_is_moved_while_an_engine_works(ends: tuple[str, str], stores: Callable[..., Store]) -> None:
     source, target = ends
     store = stores(source)

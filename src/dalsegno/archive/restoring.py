@@ -54,10 +54,11 @@ def restore(store: Store, settings: Settings, name: str) -> Manifest:
     """All of it or nothing. What is not what was put away is refused before anything is changed."""
     if not store.shared:
         raise ArchiveRefused(problem="Only PostgreSQL keeps months.")
-    known, there = store.read(lambda tx: (archive_of(tx, name), {month.name for month in months(tx)}))
+    known = store.read(lambda tx: archive_of(tx, name))
     if known is None:
         raise NotFound(what="archive", id=name)
-    if name in there:
+    kept = known["dropped_at"] is None or known["restored_at"] is not None
+    if kept and store.read(lambda tx: _has_a_month(tx, known)):
         raise ArchiveRefused(problem=f"{name} is in the database already.")
     place = open_place(settings, known["store"])
     try:
@@ -73,14 +74,25 @@ def restore(store: Store, settings: Settings, name: str) -> Manifest:
     return manifest
 
 
+def _has_a_month(tx: Tx, known: sa.RowMapping) -> bool:
+    return any(month.meets(known["first_at"], known["until_at"]) for month in months(tx, known["kind"]))
+
+
 def _fill(tx: Tx, place: ObjectStore, known: sa.RowMapping, manifest: Manifest) -> None:
     kind, name = manifest.kind, manifest.name
-    make_table(tx, kind, name)
-    insert = f'INSERT INTO "{name}" SELECT made.* {_MADE.format(kind=kind)}'
+    # Where all was moved here, its time is that of the first month, which has all from before the move.
+    joins = _has_a_month(tx, known)
+    beside = f"{name}_back" if joins else name
+    make_table(tx, kind, beside)
+    insert = f'INSERT INTO "{beside}" SELECT made.* {_MADE.format(kind=kind)}'
     lines = unpack(place.read(known["key"]), manifest)
     while some := [line.decode().rstrip("\n") for line in itertools.islice(lines, BATCH)]:
         tx.raw.execute(insert, {"lines": some})
     if kind == "events":
-        tx.conn.execute(sa.text(_PAST.format(name=name)), {"until": known["until_at"]})
-    attach(tx, kind, name, known["first_at"], known["until_at"])
+        tx.conn.execute(sa.text(_PAST.format(name=beside)), {"until": known["until_at"]})
+    if joins:
+        tx.raw.execute(f'INSERT INTO {kind} SELECT * FROM "{beside}"')  # noqa: S608
+        tx.raw.execute(f'DROP TABLE "{beside}"')
+    else:
+        attach(tx, kind, name, known["first_at"], known["until_at"])
     tx.conn.execute(sa.update(archives).where(archives.c.name == name).values(restored_at=tx.now))

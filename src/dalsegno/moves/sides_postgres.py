@@ -29,6 +29,9 @@ _REFERENCES = """
     SELECT c.relname, r.conname, pg_get_constraintdef(r.oid) FROM pg_constraint r JOIN pg_class c ON c.oid = r.conrelid
     WHERE r.contype = 'f' AND r.conparentid = 0 AND r.connamespace = current_schema()::regnamespace
 """
+# Events keep their numbers, among which months in the archive have their place. Their key here is of two columns: where
+# a number was given twice, all are numbered anew.
+_TWICE = "SELECT FROM events GROUP BY id HAVING count(*) > 1 LIMIT 1"
 _BACK = {"\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r", "\\b": "\b", "\\f": "\f", "\\v": "\v"}
 
 
@@ -36,11 +39,11 @@ class PostgresSide(Side):
     def __init__(self, url: sa.URL, clock: Clock, *, source: bool) -> None:
         self.name = url.render_as_string(hide_password=True)
         self._clock = clock
-        self._source = source
         self._connection = psycopg.connect(words_of(url), application_name="dalsegno migrate", prepare_threshold=None)
         if source:
             every = sql.SQL(", ").join(sql.Identifier(table.name) for table in in_order())
             self._connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(every))
+        self._anew = source and self._connection.execute(_TWICE).fetchone() is not None
         self._back: list[bytes] = []
         self._slots: list[int] = []
 
@@ -63,8 +66,8 @@ class PostgresSide(Side):
 
     def _asked(self, table: sa.Table) -> str:
         def spell(column: sa.Column[Any]) -> str:
-            if self._source and (table.name, column.name) == (EVENTS, "id"):
-                return "row_number() OVER (ORDER BY id, tx)"  # one series, without regard to transactions
+            if self._anew and (table.name, column.name) == (EVENTS, "id"):
+                return "row_number() OVER (ORDER BY id, tx)"
             return _READ.get(kind_of(column), '"{0}"').format(column.name)
 
         return question(table, spell)

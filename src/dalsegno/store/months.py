@@ -70,9 +70,10 @@ class Month:
         assert self.until is not None
         return f"{self.first:%Y-%m}" if self.first else f"before-{self.until:%Y-%m}"
 
-    def meets(self, first: datetime, until: datetime) -> bool:
+    def meets(self, first: datetime | None, until: datetime) -> bool:
         """Whether it has any of that time: two months may not."""
-        return self.until is not None and first < self.until and (self.first is None or self.first < until)
+        begun = first is None or (self.until is not None and first < self.until)
+        return self.until is not None and begun and (self.first is None or self.first < until)
 
 
 def months(tx: Tx, table: str | None = None) -> list[Month]:
