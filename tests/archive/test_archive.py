@@ -25,8 +25,11 @@ from dalsegno.engine.forgetting import MonthChanged
 from dalsegno.errors import ArchiveDamaged, ArchiveRefused, NotFound
 from dalsegno.insight.events import EVENTS, Cursor, find_events, tail
 from dalsegno.insight.query import parse
+from dalsegno.insight.retention import preview
+from dalsegno.model.retention import Policy
 from dalsegno.moves.move import move
 from dalsegno.settings import Settings
+from dalsegno.store.months import Month
 from dalsegno.store.open import parse_url
 from dalsegno.store.schema import events
 from tests.archive.conftest import Shelf
@@ -246,6 +249,26 @@ def test_a_month_that_is_half_there_is_completed(shelf: Shelf, monkeypatch: pyte
     assert told == f"{names['events']} is in the database already.\n{names['logs']}: 40 rows are back.\n"
     assert shelf.count() == (41, 40)
     assert say("archive", "restore", label, "--json", fine=False).error["code"] == "archive_refused"
+
+
+def test_a_month_that_was_brought_back_stays_for_a_month_and_the_dry_run_knows(shelf: Shelf) -> None:
+    month = shelf.old()
+    assert would_go(shelf, month) == {"events": 40, "logs": 40}
+    shelf.prune()
+    restore(shelf.store, shelf.settings, month.name)
+    assert would_go(shelf, month) == {}
+    shelf.prune()
+    assert month.name in shelf.names()
+    shelf.clock.advance(31 * 86_400.0)
+    assert would_go(shelf, month) == {"events": 40}
+    shelf.prune()
+    assert month.name not in shelf.names()
+
+
+def would_go(shelf: Shelf, month: Month) -> dict[str, int]:
+    """How many rows of each kind a dry run tells of."""
+    goes = preview(shelf.store, lambda _lanes: Policy()).goes
+    return {each.what: each.count for each in goes if month.label in each.names}
 
 
 def test_a_month_comes_back_to_where_everything_was_moved(

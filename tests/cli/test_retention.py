@@ -61,6 +61,32 @@ def test_prune_takes_what_the_settings_say(here: str, old: Store, folder: Path) 
     old.close()
 
 
+def test_a_job_that_was_kept_for_its_failures_goes_once_they_are_skipped(here: str, old: Store) -> None:
+    say("prune")
+    assert there(old) == [2, 4]
+    say("bulk", "skip", "state:failed", "--yes")
+    (goes,) = [each for each in say("prune", "--dry-run", "--json").data["goes"] if each["what"] == "jobs"]
+    assert goes["names"] == ["job 2"]
+    assert say("prune", "--json").data["removed"]["jobs"] == 1
+    assert there(old) == [4]
+    old.close()
+
+
+def test_what_a_lane_keeps_shorter_is_in_the_dry_run_as_it_goes(here: str, folder: Path) -> None:
+    past = open_store(here, ManualClock(datetime.now(UTC) - timedelta(days=20)))
+    for lane, count in (("brief", 30), ("brief", 2), ("long", 3)):
+        done(past, count, lane=lane)
+    past.close()
+    store = open_store(here)
+    done(store)
+    store.close()
+    (folder / "dalsegno.env").write_text("RETENTION_LANE_BRIEF_EVENTS_DAYS=7\n")
+    goes = {(each["lane"], each["what"]): each["count"] for each in say("prune", "--dry-run", "--json").data["goes"]}
+    assert goes.keys() == {("brief", "events")}
+    assert say("prune", "--json").data["removed"] == {"events": goes["brief", "events"]}
+    assert say("prune", "--dry-run").out == "Nothing would go.\n"
+
+
 def test_a_kill_in_the_middle_leaves_whole_jobs_and_the_next_goes_on(here: str, old: Store) -> None:
     command = [sys.executable, "-m", "dalsegno", "prune"]
     died = subprocess.run(

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Generator
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from dalsegno import faults
 from dalsegno.archive.form import BATCH, Manifest, lines_of, pack, read_manifest, unpack
 from dalsegno.archive.places import beside_the_library, key_of, manifest_of, open_place, url_of
 from dalsegno.engine.forgetting import MonthChanged
-from dalsegno.engine.pruning import sure_now
 from dalsegno.errors import ArchiveDamaged
 from dalsegno.objects import ObjectStore, StoreError, StoreRefused
 from dalsegno.store.migrate import revision
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dalsegno.retention")
 
-RESTORED = timedelta(days=30)
-"""A month that was brought back stays for so long."""
-
 
 class Keeper:
     def __init__(self, store: Store, settings: Callable[[], Settings]) -> None:
@@ -44,10 +40,7 @@ class Keeper:
 
     def keep(self, month: Month) -> Generator[None, None, bool]:
         """Whether the month may go now. A large one takes minutes, in steps; whoever leaves off leaves nothing."""
-        known, last, now = self._store.read(lambda tx: (archive_of(tx, month.name), last_of(tx, month), sure_now(tx)))
-        restored = None if known is None else known["restored_at"]
-        if restored is not None and now - restored < RESTORED:
-            return False
+        known, last = self._store.read(lambda tx: (archive_of(tx, month.name), last_of(tx, month)))
         settings = self._settings()
         url = url_of(settings)
         if url is None or not last:  # of an empty month there is nothing to keep

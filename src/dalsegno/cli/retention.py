@@ -70,7 +70,7 @@ def _prune(desk: Desk, store: Any, settings: Any) -> None:
     total: Counter[str] = Counter()
     keeper = Keeper(store, lambda: settings) if store.shared else None
     try:
-        for taken in one_round(store, settings.retention, keep=keeper):
+        for taken in one_round(store, settings.retention, keep=keeper, again=True):
             total += taken
     except Elsewhere:
         desk.say("An engine is pruning at this moment; it goes on by itself.")

@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import sqlalchemy as sa
@@ -17,8 +17,18 @@ import sqlalchemy as sa
 from dalsegno.engine.marks import ALL, Mark, mark_of, set_mark
 from dalsegno.engine.pruning import LOCK, Pace, Taken, sure_now
 from dalsegno.model.retention import FOR_EVER, Policy, cutoff
-from dalsegno.store.months import Busy, Month, drop_month, ensure_ahead, execute, lock_month, months, wait_briefly
-from dalsegno.store.schema import bulk_items, bulk_jobs, commands, events, items, jobs, logs, stages
+from dalsegno.store.months import (
+    Busy,
+    Month,
+    drop_month,
+    ensure_ahead,
+    execute,
+    lock_month,
+    months,
+    rows_of,
+    wait_briefly,
+)
+from dalsegno.store.schema import archives, bulk_items, bulk_jobs, commands, events, items, jobs, logs, stages
 
 if TYPE_CHECKING:
     from dalsegno.store.store import Store, Tx
@@ -29,6 +39,8 @@ Kind = Literal["events", "logs"]
 A_JOB = 50
 """Rows that a look at a job counts for, however few it has."""
 TABLES: dict[Kind, sa.Table] = {"events": events, "logs": logs}
+RESTORED = timedelta(days=30)
+"""A month that was brought back stays for so long."""
 
 
 class MonthChanged(Exception):
@@ -114,17 +126,19 @@ def _months(store: Store, pace: Pace, policy: Policy, keep: Keep | None) -> Gene
         if not (yield from _kept(keep, month)):
             continue
 
-        def work(tx: Tx, month: Month = month) -> None:
+        rows = store.read(lambda tx, month=month: rows_of(tx, month))  # type: ignore[misc]
+
+        def work(tx: Tx, month: Month = month, rows: int = rows) -> None:
             lock_month(tx, month)
             keep.dropping(tx, month)
             drop_month(tx, month)
-            set_mark(tx, ALL, month.table, removed=month.rows)
+            set_mark(tx, ALL, month.table, removed=rows)
 
         try:
             pace.step(store, work)
         except (Busy, MonthChanged):
             continue  # the next round finds it again
-        yield Counter({month.table: month.rows, "months": 1})
+        yield Counter({month.table: rows, "months": 1})
 
 
 def _kept(keep: Keep, month: Month) -> Generator[Taken, None, bool]:
@@ -141,15 +155,20 @@ def _kept(keep: Keep, month: Month) -> Generator[Taken, None, bool]:
 
 
 def old_months(policy: Policy) -> Callable[[Tx], list[Month]]:
-    """Those whose last moment has been kept long enough."""
+    """Those whose last moment has been kept long enough, and that were not brought back of late."""
 
     def read(tx: Tx) -> list[Month]:
         now = sure_now(tx)
+        back = sa.select(archives.c.name).where(archives.c.restored_at > now - RESTORED)
+        stay = set(tx.conn.execute(back).scalars())
         before = {kind: cutoff(now, policy.longest(kind)) for kind in TABLES}
         return [
             month
             for month in months(tx)
-            if month.until is not None and (end := before[_kind(month)]) is not None and month.until <= end
+            if month.until is not None
+            and (end := before[_kind(month)]) is not None
+            and month.until <= end
+            and month.name not in stay
         ]
 
     return read
@@ -187,10 +206,16 @@ def _changed_by(tx: Tx, table: sa.Table, oldest: int, rows: int) -> int:
 # --- lanes that keep their own shorter ----------------------------------------------------------------
 
 
+def shorter(policy: Policy, lane: str, kind: Kind) -> float | None:
+    """The days of a lane that keeps its own shorter than the others."""
+    days, longest = getattr(policy.of(lane), kind), policy.longest(kind)
+    return None if days == FOR_EVER or (longest != FOR_EVER and days >= longest) else days
+
+
 def forget_lane(store: Store, pace: Pace, policy: Policy, lane: str) -> Iterator[Taken]:
     for kind in TABLES:
-        days, longest = getattr(policy.of(lane), kind), policy.longest(kind)
-        if days == FOR_EVER or (longest != FOR_EVER and days >= longest):
+        days = shorter(policy, lane, kind)
+        if days is None:
             continue
         before = cutoff(store.read(sure_now), days)
         assert before is not None
@@ -219,7 +244,7 @@ def _of_some_jobs(tx: Tx, lane: str, kind: Kind, before: datetime, rows: int) ->
 
 def _of_one_job(tx: Tx, lane: str, kind: Kind, before: datetime, rows: int) -> Taken:
     mark = mark_of(tx, lane, kind) or {}
-    job = _next_job(tx, lane, before, mark)
+    job = tx.row(next_jobs(lane, before, mark).limit(1))
     if job is None:
         set_mark(tx, lane, kind)
         return Counter()
@@ -238,15 +263,15 @@ def _of_one_job(tx: Tx, lane: str, kind: Kind, before: datetime, rows: int) -> T
     return Counter({kind: gone, "more": 1})
 
 
-def _next_job(tx: Tx, lane: str, before: datetime, mark: Mark) -> sa.RowMapping | None:
-    """The first that finished after the place of the mark."""
+def next_jobs(lane: str, before: datetime, mark: Mark) -> sa.Select[Any]:
+    """Those that finished after the place of the mark, oldest first."""
     query = sa.select(jobs.c.id, jobs.c.finished_at).where(
         jobs.c.lane == lane, jobs.c.finished_at.is_not(None), jobs.c.finished_at < before
     )
     if "at" in mark:
         at = sa.literal(datetime.fromisoformat(mark["at"]), jobs.c.finished_at.type)
         query = query.where(sa.tuple_(jobs.c.finished_at, jobs.c.id) > sa.tuple_(at, sa.literal(mark["id"])))
-    return tx.row(query.order_by(jobs.c.finished_at, jobs.c.id).limit(1))
+    return query.order_by(jobs.c.finished_at, jobs.c.id)
 
 
 def _events_of(tx: Tx, job_id: int, within: Mark | None, rows: int) -> tuple[int, Mark | None]:

@@ -88,14 +88,22 @@ class Pruner(Looper):
 
 
 def one_round(
-    store: Store, policies: Policies = default_policy, pace: Pace | None = None, keep: Keep | None = None
+    store: Store,
+    policies: Policies = default_policy,
+    pace: Pace | None = None,
+    keep: Keep | None = None,
+    *,
+    again: bool = False,
 ) -> Generator[Taken, None, None]:
-    """Everything that is due now. Each step says what it took; the last one writes down what they took together."""
+    """Everything that is due now. Each step says what it took; the last one writes down what they took together.
+
+    `again`: jobs that stayed in an earlier round are looked at once more, and not only once a week.
+    """
     pace = pace or Pace()
     total: Taken = Counter()
     names = store.read(lambda tx: list(tx.conn.execute(sa.select(lanes.c.name).order_by(lanes.c.name)).scalars()))
     policy = policies(names)
-    for taken in _steps(store, pace, policy, names, keep):
+    for taken in _steps(store, pace, policy, names, keep, again=again):
         total += taken
         yield taken
     if not store.shared and any(total[kind] for kind in TOLD):
@@ -105,11 +113,13 @@ def one_round(
         pace.step(store, lambda tx: _tell(tx, total))
 
 
-def _steps(store: Store, pace: Pace, policy: Policy, names: list[str], keep: Keep | None) -> Iterator[Taken]:
+def _steps(
+    store: Store, pace: Pace, policy: Policy, names: list[str], keep: Keep | None, *, again: bool
+) -> Iterator[Taken]:
     for lane in names:
         rule = policy.of(lane)
         yield from forget_lane(store, pace, policy, lane)  # first: what a job said is found by the job
-        yield from prune_jobs(store, pace, lane, rule)
+        yield from prune_jobs(store, pace, lane, rule, again=again)
         yield from prune_failed(store, pace, lane, rule)
     yield from forget_bulk(store, pace, policy)
     yield from forget_old(store, pace, policy, keep)

@@ -95,12 +95,12 @@ class Candidate:
         return Place(self.finished_at, self.id)
 
 
-def prune_jobs(store: Store, pace: Pace, lane: str, rule: Rule) -> Iterator[Taken]:
-    """Finished jobs of a lane that leave nothing to retry."""
+def prune_jobs(store: Store, pace: Pace, lane: str, rule: Rule, *, again: bool = False) -> Iterator[Taken]:
+    """Finished jobs of a lane that leave nothing to retry. `again`: also those that were looked at of late."""
     before = cutoff(store.read(sure_now), rule.jobs)
     if before is None:
         return
-    after = store.read(lambda tx: _begin(tx, lane))
+    after = None if again else store.read(lambda tx: _begin(tx, lane))
     while found := store.read(_following(lane, Place(before, 0), after)):
         while found:
             some = _handful([each for each in found if not each.retriable], pace.rows)

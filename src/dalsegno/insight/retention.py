@@ -9,10 +9,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from dalsegno.engine.forgetting import old_months
+from dalsegno.engine.forgetting import next_jobs, old_months, shorter
+from dalsegno.engine.marks import mark_of
 from dalsegno.engine.pruning import Candidate, Place, candidates, failed_bound, sure_now
 from dalsegno.model.retention import Policy, Rule, cutoff
-from dalsegno.store.schema import events, lanes, logs
+from dalsegno.store.months import rows_of
+from dalsegno.store.schema import events, items, lanes, logs, stages
 from dalsegno.store.store import Store, Tx
 
 MOST = 10_000
@@ -50,6 +52,7 @@ def preview(store: Store, policies: Any) -> Preview:
     goes: list[Goes] = []
     kept: list[Goes] = []
     for lane in names:
+        goes += store.read(lambda tx, lane=lane: _of_lane(tx, policy, lane))  # type: ignore[misc]
         for found, into in zip(_jobs(store, lane, policy.of(lane)), (goes, kept, goes), strict=True):
             if found is not None:
                 into.append(found)
@@ -98,12 +101,50 @@ def _goes(lane: str, what: str, found: Sequence[Candidate], more: bool, because:
     return Goes(lane, what, len(found), sum(each.items for each in found), because, names, more)
 
 
+def _of_lane(tx: Tx, policy: Policy, lane: str) -> list[Goes]:
+    """Events and logs of a lane that keeps its own shorter, without those that go whoever's they are."""
+    found = []
+    for kind, table in TABLES.items():
+        days = shorter(policy, lane, _kind(kind))
+        before = None if days is None else cutoff(sure_now(tx), days)
+        if before is None:
+            continue
+        over = next_jobs(lane, before, mark_of(tx, lane, kind) or {}).limit(MOST).subquery()
+        own = sa.select(over.c.id)
+        which: list[sa.ColumnElement[bool]] = [table.c.job_id.in_(own)]
+        if kind == "events":  # each part by an index of its own
+            theirs = sa.select(items.c.id).where(
+                items.c.stage_id.in_(sa.select(stages.c.id).where(stages.c.job_id.in_(own)))
+            )
+            which = [sa.and_(events.c.item_id.is_(None), events.c.job_id.in_(own)), events.c.item_id.in_(theirs)]
+        count = sum(_count(tx, table, each, *_stays(tx, policy, table)) for each in which)
+        if count:
+            finished = tx.conn.execute(sa.select(sa.func.count()).select_from(over)).scalar_one()
+            because = f"of jobs that finished more than {days:g} days ago"
+            found.append(Goes(lane, kind, count, 0, because, [], finished == MOST))
+    return found
+
+
+def _stays(tx: Tx, policy: Policy, table: sa.Table) -> list[sa.ColumnElement[bool]]:
+    """What does not go otherwise; of SQLite without the last row, whose number would be given again."""
+    if tx.conn.dialect.name == "sqlite":
+        before = cutoff(sure_now(tx), policy.longest(_kind(table.name)))
+        rest = [] if before is None else [table.c.at >= before]
+        return [*rest, table.c.id < sa.select(sa.func.max(table.c.id)).scalar_subquery()]
+    ends = [month.until for month in old_months(policy)(tx) if month.table == table.name and month.until is not None]
+    return [table.c.at >= max(ends)] if ends else []
+
+
+def _count(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+    return int(tx.conn.execute(sa.select(sa.func.count()).select_from(table).where(*where)).scalar_one())
+
+
 def _months(tx: Tx, policy: Policy) -> list[Goes]:
-    return [
-        Goes(None, month.table, month.rows, 0, f"all of it is older than {policy.longest(_kind(month.table)):g} days",
-             [month.label])
-        for month in old_months(policy)(tx)
-    ]  # fmt: skip
+    found = []
+    for month in old_months(policy)(tx):
+        because = f"all of it is older than {policy.longest(_kind(month.table)):g} days"
+        found.append(Goes(None, month.table, rows_of(tx, month), 0, because, [month.label]))
+    return found
 
 
 def _rows(tx: Tx, policy: Policy) -> list[Goes]:
@@ -111,27 +152,11 @@ def _rows(tx: Tx, policy: Policy) -> list[Goes]:
     for kind, table in TABLES.items():
         days = policy.longest(_kind(kind))
         before = cutoff(sure_now(tx), days)
-        count = 0 if before is None else _older(tx, table, before)
+        newest = sa.select(sa.func.max(table.c.id)).scalar_subquery()  # the last row stays
+        count = 0 if before is None else _count(tx, table, table.c.at < before, table.c.id < newest)
         if count:
             found.append(Goes(None, kind, count, 0, f"older than {days:g} days", []))
     return found
-
-
-def _older(tx: Tx, table: sa.Table, before: datetime) -> int:
-    """About how many rows there are before a moment: numbers and times go up together, so it is found by halving."""
-    ends = tx.row(sa.select(sa.func.min(table.c.id).label("low"), sa.func.max(table.c.id).label("high")))
-    if ends is None or ends["low"] is None:
-        return 0
-    low, high = ends["low"], ends["high"]
-    first = low
-    while low < high:
-        middle = (low + high) // 2
-        at = tx.conn.execute(sa.select(table.c.at).where(table.c.id >= middle).order_by(table.c.id).limit(1)).scalar()
-        if at is not None and at < before:
-            low = middle + 1
-        else:
-            high = middle
-    return int(low - first)
 
 
 def _kind(table: str) -> Any:

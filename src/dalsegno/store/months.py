@@ -156,6 +156,13 @@ def drop_month(tx: Tx, month: Month) -> None:
     execute(tx, f'DROP TABLE "{month.name}"')
 
 
+def rows_of(tx: Tx, month: Month) -> int:
+    """Counted where they are few; of more, about."""
+    some = sa.select(sa.literal(1)).select_from(sa.table(month.name)).limit(FEW + 1).subquery()
+    counted = int(tx.conn.execute(sa.select(sa.func.count()).select_from(some)).scalar_one())
+    return counted if counted <= FEW else max(counted, month.rows)
+
+
 def last_of(tx: Tx, month: Month) -> list[Any]:
     """The key of its last row, which changes when anything is added to it; empty where there is none."""
     columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in KEYS[month.table].split(", ")]
