@@ -86,6 +86,22 @@ def test_the_check_names_a_module_that_is_not_there(folder: Path) -> None:
     assert 'The services of "studio.missing" cannot be loaded' in answer.err
 
 
+@pytest.mark.parametrize("key", ["OBJECT_STORE", "RETENTION_ARCHIVE"])
+@pytest.mark.parametrize("way", ["file", "environment"])
+def test_the_check_ends_with_a_value_that_means_nothing(
+    folder: Path, key: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "file":
+        (folder / "dalsegno.env").write_text(f"{key}=archive\n")
+    else:
+        monkeypatch.setenv(key, "archive")
+    answer = say("config", "check", fine=False)
+    assert answer.code == 2
+    assert f"{key}: {key} is neither file:///…, s3://bucket/prefix nor a path: 'archive'." in answer.err
+    monkeypatch.setenv(key, "off" if key == "RETENTION_ARCHIVE" else "/archive")
+    assert say("config", "check").out.endswith("All is well.\n")
+
+
 # --- changing them ----------------------------------------------------------------------------------
 
 

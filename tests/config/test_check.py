@@ -45,6 +45,7 @@ def test_all_mistakes_are_told_at_once_by_line() -> None:
         ("\nNAME_TEMPLATE={artits}/{title}\n", 2, 'knows no {artits}. Did you mean "artist"?'),
         ("NAME_TEMPLATE={artist}\n", 1, "needs {title} or {id}"),
         ("NAME_TEMPLATE={title\n", 1, "cannot be read"),
+        ("RETENTION_ARCHIVE=old/months\n", 1, "neither file:///…, s3://bucket/prefix nor a path"),
         ("OBJECT_STORE=ftp://nas/music\n", 1, 'cannot begin with "ftp://"'),
         ("OBJECT_STORE=s3://key@bucket/x\n", 1, "keys go into"),
         ("OBJECT_STORE=s3://bucket/x\nS3_ENDPOINT=nas:9000\n", 2, "must begin with http"),

@@ -47,10 +47,13 @@ def check(desk: Desk) -> None:
     import os
 
     from dalsegno.cli.toolbox import open_toolbox
+    from dalsegno.config.meant import meaningless
     from dalsegno.errors import SettingInvalid
 
     _mention(desk)
     loaded = desk.load()
+    for key, problem in meaningless(loaded.settings):
+        raise SettingInvalid(key=key, problem=problem)
     toolbox = open_toolbox(loaded.settings.services)
     root = loaded.settings.library_root.absolute()
     existing = next(folder for folder in (root, *root.parents) if folder.exists())

@@ -25,11 +25,14 @@ def meaningless(settings: Settings) -> Iterator[tuple[str, str]]:
         check_template(settings.name_template)
     except InputInvalid as error:
         yield "NAME_TEMPLATE", str(error)
-    if settings.object_store:
+    archive = "" if settings.retention_archive == "off" else settings.retention_archive
+    for key, place in (("OBJECT_STORE", settings.object_store), ("RETENTION_ARCHIVE", archive)):
         try:
-            open_store(settings.object_store, {"S3_ENDPOINT": settings.s3_endpoint}).close()
+            if place:
+                open_store(place, {"S3_ENDPOINT": settings.s3_endpoint}).close()
         except StoreRefused as error:
-            yield ("S3_ENDPOINT" if error.code == "endpoint_invalid" else "OBJECT_STORE"), str(error)
+            said = str(error).replace("OBJECT_STORE", key)
+            yield ("S3_ENDPOINT" if error.code == "endpoint_invalid" else key), said
     yield from _addresses(settings)
     for key, programs in (
         ("EXTERNAL_SOURCES", settings.external_sources),

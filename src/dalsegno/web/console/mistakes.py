@@ -37,6 +37,7 @@ REASONS = {
     "string_pattern_mismatch": N_("it is not written as it must be."),
     "meaningless_name_template": N_("no names can be made of this template."),
     "meaningless_object_store": N_("this is not a place files can be uploaded to."),
+    "meaningless_retention_archive": N_("this is not a place months can be put away in."),
     "meaningless_s3_endpoint": N_("this is not the address of a server."),
     "meaningless_sources": N_("it names a source that there is not."),
     "meaningless_download_sources": N_("it names a source that there is not."),
