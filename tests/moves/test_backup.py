@@ -134,6 +134,15 @@ def test_the_database_itself_is_no_place_for_its_backup(sqlite_url: str, stores:
             backup(parse_url(sqlite_url), name, force=True)
 
 
+def test_a_device_is_not_replaced_by_a_backup(sqlite_url: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(BackupRefused, match="it is no file"):
+        backup(parse_url(sqlite_url), pipe, force=True)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("pipe")] == ["pipe"]
+
+
 def test_two_backups_to_one_file_do_not_mix(sqlite_url: str, tmp_path: Path) -> None:
     part = tmp_path / "b.part"
     with part.open("w") as file:

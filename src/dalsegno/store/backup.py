@@ -87,6 +87,8 @@ def _refuse(url: sa.URL, path: Path, force: bool) -> None:
             raise BackupRefused(path=path, problem="that is the database itself.")
     if path.is_dir():
         raise BackupRefused(path=path, problem="it is a folder. Name a file in it.")
+    if path.exists() and not path.is_file():  # a device: a file would take its place, for everybody
+        raise BackupRefused(path=path, problem="it is no file.")
     if path.exists() and not force:
         raise BackupRefused(path=path, problem="there is a file already. Choose another name, or replace it: --force")
     if not path.parent.is_dir():
