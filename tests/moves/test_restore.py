@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -346,3 +347,20 @@ def test_a_folder_may_be_called_by_what_a_url_reads_otherwise(tmp_path: Path, st
     assert done.kept is not None
     assert [row["key"] for row in items_of(stores(url), job.job_id)] == ["a"]
     assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == [folder.name]
+
+
+def test_a_copy_whose_last_words_are_in_its_log_is_no_backup_until_they_are_folded_in(
+    sqlite_url: str, tmp_path: Path, stores: Callable[..., Store]
+) -> None:
+    """As `cp` makes one of a database in use."""
+    copy, target = tmp_path / "copy.db", f"sqlite:///{tmp_path}/target.db"
+    with closing(open_store(sqlite_url)) as store:
+        job = submit(store, one_step(), items=["a"])
+        for end in ("", "-wal"):
+            shutil.copy(f"{parse_url(sqlite_url).database}{end}", f"{copy}{end}")
+    with pytest.raises(BackupDamaged, match=r"is in copy.db-wal. Fold that in first"):
+        restore(copy, parse_url(target))
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    restore(copy, parse_url(target))
+    assert len(items_of(stores(target), job.job_id)) == 1

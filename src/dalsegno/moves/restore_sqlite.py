@@ -31,6 +31,7 @@ def put(
     del tools  # those are for PostgreSQL
     target = Path(url.database or "").absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_log(path)
     schema = sqlite.schema_of(path)
     check(schema)
     with only_us(target):
@@ -51,6 +52,14 @@ def put(
             for end in ("", *BESIDE, ".upgrade", ".engine"):
                 part.with_name(part.name + end).unlink(missing_ok=True)
     return Placed(schema, sum(counts.values()), rescued, str(kept) if kept is not None else None)
+
+
+def _refuse_log(path: Path) -> None:
+    """A backup is one file. Of a database that was copied by other means, what was last written may be beside it."""
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        problem = f"what was last written to it is in {log.name}. Fold that in first: "
+        raise BackupDamaged(path=path, problem=f'{problem}sqlite3 {path.name} "PRAGMA wal_checkpoint(TRUNCATE)"')
 
 
 def _is_vacant(path: Path) -> bool:
