@@ -17,7 +17,8 @@ class DalSegnoError(Exception):
 
     def __init__(self, **details: Any) -> None:
         self.details = details
-        super().__init__(inspect.cleandoc(type(self).__doc__ or "").format(**details))
+        said = inspect.cleandoc(type(self).__doc__ or "").format(**details)
+        super().__init__(said.removesuffix(".") if said.endswith("?.") else said)
 
 
 # --- workflows and jobs -------------------------------------------------------------------------

@@ -74,6 +74,7 @@ def test_what_is_refused_says_why(store: Store) -> None:
         (("add", "b", "scale", "--cron", "@daily", "--download-source", "demo"), "Only templates"),
         (("add", "nightly", "full", "--cron", "@daily"), "already"),
         (("show", "nightley"), 'Did you mean "nightly"?'),
+        (("show", "nightley"), '"nightly"?\n'),
         (("remove", "7"), "no schedule 7"),
     ]
     for words, said in wrong:

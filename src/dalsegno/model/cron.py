@@ -7,6 +7,7 @@ is due once, the first time. Expressions whose minute or hour begins with `*` fo
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -16,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from cronsim import CronSim, CronSimError
 
 from dalsegno.errors import CronInvalid, InputInvalid
-from dalsegno.model.suggest import did_you_mean
+from dalsegno.model.suggest import closest, did_you_mean
 
 LONGEST = 200
 SHORT = {
@@ -36,6 +37,11 @@ FIELDS = {
     "day of week": "0 to 7 (both Sunday), or SUN to SAT",
 }
 """The five fields in their order, and what each may hold."""
+NAMES = {
+    "month": ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
+    "day of week": ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"),
+}
+WORD = re.compile("[A-Z]+")
 _KNOWN_TO_CRONSIM = ("minute", "hour", "day-of-month", "month", "day-of-week")
 
 
@@ -98,10 +104,22 @@ def parse_cron(expression: str, zone: str = "UTC") -> Cron:
     try:
         first = found.next(datetime(2026, 1, 1, tzinfo=UTC))
     except CronSimError as error:
+        if "day-of-month" in str(error) and _is_fine(fields, 2):
+            problem = f'its day of month, "{fields[2]}", is wrong: its month has no such day.'
+            raise CronInvalid(expression=text, problem=problem) from None
         raise CronInvalid(expression=text, problem=_wrong(fields, str(error))) from None
     if first is None:
         raise CronInvalid(expression=text, problem="no such day ever comes.")
     return found
+
+
+def _is_fine(fields: list[str], number: int) -> bool:
+    """Whether a field is one that may be: only together with the others it is not."""
+    try:
+        CronSim(" ".join(field if place == number else "*" for place, field in enumerate(fields)), datetime(2026, 1, 1))  # noqa: DTZ001
+    except CronSimError:
+        return False
+    return True
 
 
 def _wrong(fields: list[str], said: str) -> str:
@@ -111,7 +129,10 @@ def _wrong(fields: list[str], said: str) -> str:
         return f"{said}."
     number = _KNOWN_TO_CRONSIM.index(name)
     title, range_ = list(FIELDS.items())[number]
-    return f'its {title}, "{fields[number]}", is wrong. It may be {range_}; *, */5, 1-5 and 1,3,5 also work.'
+    unknown = [word for word in WORD.findall(fields[number].upper()) if word not in NAMES.get(title, (word,))]
+    meant = closest(unknown[0], NAMES[title]) if unknown else None
+    hint = f' Did you mean "{meant}"?' if meant else ""
+    return f'its {title}, "{fields[number]}", is wrong.{hint} It may be {range_}; *, */5, 1-5 and 1,3,5 also work.'
 
 
 def check_zone(name: str) -> str:
