@@ -98,6 +98,9 @@ def test_the_things_of_a_finding_can_be_listed(here: str, folder: Path) -> None:
     assert "part_stale" in findings(say("doctor", "--json", fine=False))
     path.unlink()
     assert say("doctor", "--list", "part_stale").out == ""
+    wrong = say("doctor", "--list", "parts_stale", fine=False)
+    assert wrong.code == 2
+    assert 'Did you mean "part_stale"?' in wrong.err
 
 
 def test_deep_looks_at_everything_that_is_written_down(here: str, stores: Callable[..., Store]) -> None:

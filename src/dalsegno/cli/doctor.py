@@ -60,8 +60,13 @@ def doctor(
     """
     from dalsegno.doctor.examination import LIMIT
     from dalsegno.doctor.visit import visit
+    from dalsegno.errors import InputInvalid
     from dalsegno.insight.health.finding import worst_of
+    from dalsegno.insight.health.kinds import KINDS
+    from dalsegno.model.suggest import did_you_mean
 
+    if things is not None and things not in KINDS:
+        raise InputInvalid(problem=f'There is no finding "{things:.60}".{did_you_mean(things, KINDS)}')
     seen = visit(desk.env_file, desk.database, thorough=deep, limit=seconds or (60.0 if deep else LIMIT))
     if things is not None:
         for thing in (thing for each in seen.findings if each.code == things for thing in each.data.get("things", ())):
