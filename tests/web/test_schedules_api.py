@@ -123,6 +123,7 @@ def test_what_cannot_be_is_refused_with_its_reason(desk: Desk) -> None:
     problem(desk.http.post("/api/schedules/99/run"), 404, "not_found")
     problem(desk.http.get("/api/schedules?q=colour:red"), 422, "query_invalid")
     problem(desk.http.get(f"/api/schedules/{number}/runs?cursor=x"), 422, "input_invalid")
+    problem(desk.http.get("/api/schedules?cursor=%00"), 422, "input_invalid")
 
 
 def test_lists_go_on_where_a_page_ended(desk: Desk) -> None:

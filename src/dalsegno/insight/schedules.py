@@ -57,6 +57,7 @@ class ScheduleLine:
 
 
 _STATUS = jobs.c.status.label("job_status")
+FOREIGN = "This cursor is not one of ours; take next_cursor of the page before."
 _LINES = (
     sa.select(
         schedules,
@@ -89,6 +90,8 @@ def find_schedules(tx: Tx, query: Query, *, cursor: str | None = None, limit: in
     """A page of those that a query finds, by name; the cursor is the last name of the page before."""
     lines = _LINES.where(*SCHEDULES.where(query, tx.now)).order_by(schedules.c.name).limit(limit + 1)
     if cursor is not None:
+        if "\0" in cursor:  # no name has it, and PostgreSQL takes no text with it
+            raise InputInvalid(problem=FOREIGN)
         lines = lines.where(schedules.c.name > cursor)
     found = [_line(row) for row in tx.rows(lines)]
     more = len(found) > limit
@@ -160,7 +163,7 @@ def _moment(cursor: str) -> datetime:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise InputInvalid(problem="This cursor is not one of ours; take next_cursor of the page before.")
+        raise InputInvalid(problem=FOREIGN)
     return found.astimezone(UTC)
 
 
