@@ -64,7 +64,13 @@ def test_priority_is_changed_by_a_command(desk: Desk, songs: Songs) -> None:
 
 
 def test_a_clone_asks_for_the_same_again(desk: Desk) -> None:
-    body = {"scope": {"songs": [3]}, "options": {"note": "x"}, "download_sources": ["demo"], "priority": 9}
+    body = {
+        "template": "full",
+        "scope": {"songs": [3]},
+        "options": {"note": "x"},
+        "download_sources": ["demo"],
+        "priority": 9,
+    }
     first = desk.start(**body)
     answer = desk.http.post(f"/api/jobs/{first['id']}/clone", json={"priority": 11})
     assert answer.status_code == 201
