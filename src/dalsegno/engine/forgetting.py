@@ -299,7 +299,7 @@ def _events_of(tx: Tx, job_id: int, within: Mark | None, rows: int) -> tuple[int
 def _delete(tx: Tx, table: sa.Table, where: sa.ColumnElement[bool]) -> int:
     """The last row stays, as above."""
     conditions: list[Any] = [where]
-    if tx.conn.dialect.name == "sqlite":
+    if not tx.shared:
         conditions.append(table.c.id < sa.select(sa.func.max(table.c.id)).scalar_subquery())
     return tx.conn.execute(sa.delete(table).where(*conditions)).rowcount
 

@@ -68,7 +68,7 @@ def _timed(tx: Tx, work: Callable[[Tx], Any]) -> tuple[Any, float]:
 
 
 def _alone(tx: Tx) -> Tx:
-    if tx.conn.dialect.name == "postgresql":
+    if tx.shared:
         locked = tx.conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(LOCK))).scalar_one()
         if not locked:
             raise Elsewhere
@@ -274,7 +274,7 @@ def _items(tx: Tx, chosen: sa.ColumnElement[bool]) -> int:
 def _newest(tx: Tx) -> set[int]:
     """Jobs with the highest numbers of all: SQLite would give them to the next."""
     tops = [sa.select(jobs.c.id).order_by(jobs.c.id.desc()).limit(1)]
-    if tx.conn.dialect.name == "sqlite":
+    if not tx.shared:
         tops.append(sa.select(stages.c.job_id).order_by(stages.c.id.desc()).limit(1))
         tops.append(sa.select(items.c.job_id).order_by(items.c.id.desc()).limit(1))
     return {found for top in tops if (found := tx.conn.execute(top).scalar()) is not None}

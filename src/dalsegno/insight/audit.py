@@ -90,7 +90,7 @@ def find_acts(
 ) -> Page[Act]:  # fmt: skip
     """A page of what people did, newest first."""
     # As the index has them of events that are no item's: in commit order on PostgreSQL, by number on SQLite.
-    order = (events.c.tx, events.c.id) if tx.conn.dialect.name == "postgresql" else (events.c.id,)
+    order = (events.c.tx, events.c.id) if tx.shared else (events.c.id,)
     place = place_of(cursor, 1 + len(order)) or (END,) * (1 + len(order))
     seconds = TEXT_SECONDS if query.of("") else SECONDS
     asked = Walk(sa.select(commands), (commands.c.id,), (), among.where(query, tx.now))

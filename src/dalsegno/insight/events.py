@@ -170,7 +170,7 @@ def events_of_item(tx: Tx, item_id: int, limit: int = 1000) -> list[EventRecord]
 
 def _order(tx: Tx) -> tuple[sa.Column[int], ...]:
     """The order in which things happened, by the columns of the primary key: no table is sorted for a page of it."""
-    return (events.c.tx, events.c.id) if tx.conn.dialect.name == "postgresql" else (events.c.id,)
+    return (events.c.tx, events.c.id) if tx.shared else (events.c.id,)
 
 
 def _about(query: sa.Select[tuple[object]], job_id: int | None, item_id: int | None) -> sa.Select[tuple[object]]:

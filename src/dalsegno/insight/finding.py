@@ -179,7 +179,7 @@ def straight(tx: Tx, chosen: Selection, select: sa.Select[Any], *, forward: bool
     inside = [items.c.stage_id.in_(sa.select(stages.c.id).where(*chosen.of_stages))] if chosen.of_stages else []
     wanted = [*chosen.wanted, *inside]
     if chosen.bulk is not None:
-        if tx.conn.dialect.name == "postgresql":
+        if tx.shared:
             tx.raw.execute("SET LOCAL enable_mergejoin = off; SET LOCAL enable_hashjoin = off")
         here = sa.and_(items.c.stage_id == bulk_items.c.stage_id, items.c.seq == bulk_items.c.seq)
         along = [bulk_items.c.command_id == chosen.bulk]

@@ -173,7 +173,7 @@ _WIDTHS = {name: len(parts) for name, parts in (_QUICK_MARKS | _SLOW_MARKS).item
 
 
 def _by_tx(tx: Tx) -> bool:
-    return tx.conn.dialect.name == "postgresql"
+    return tx.shared
 
 
 def _range(low: Cursor, high: Cursor, **more: int) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _of_lane(tx: Tx, policy: Policy, lane: str) -> list[Goes]:
 
 def _stays(tx: Tx, policy: Policy, table: sa.Table) -> list[sa.ColumnElement[bool]]:
     """What does not go otherwise; of SQLite without the last row, whose number would be given again."""
-    if tx.conn.dialect.name == "sqlite":
+    if not tx.shared:
         before = cutoff(sure_now(tx), policy.longest(_kind(table.name)))
         rest = [] if before is None else [table.c.at >= before]
         return [*rest, table.c.id < sa.select(sa.func.max(table.c.id)).scalar_subquery()]

@@ -92,7 +92,7 @@ def begin(tx: Tx, seconds: float) -> Budget:
 
 def by_index(tx: Tx) -> None:
     """What is read from here on is a short piece of an index."""
-    if tx.conn.dialect.name == "postgresql":
+    if tx.shared:
         tx.raw.execute(_BY_INDEX)
 
 

@@ -32,7 +32,7 @@ def list_processes(tx: Tx) -> list[ProcessLine]:
     for row in tx.rows(_WORKERS):
         by_process.setdefault(row["process_id"], []).append(WorkerRecord.model_validate(dict(row)))
     lines = []
-    for row in tx.rows(_PROCESSES[tx.conn.dialect.name == "postgresql"]):
+    for row in tx.rows(_PROCESSES[tx.shared]):
         values = dict(row)
         alive = values["lease_until"] > values.pop("_now", tx.now)
         lines.append(ProcessLine(ProcessRecord.model_validate(values), alive, by_process.get(values["id"], [])))

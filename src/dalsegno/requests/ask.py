@@ -88,7 +88,7 @@ _ACTIVE = sa.or_(parse_requests.c.state == sa.literal_column("'PENDING'"),
 
 
 def _check_cap(tx: Tx, created_by: str | None, cap: int) -> None:
-    if tx.conn.dialect.name == "postgresql":
+    if tx.shared:
         tx.conn.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(created_by or ""))))
     own = parse_requests.c.created_by.is_(None) if created_by is None else parse_requests.c.created_by == created_by
     some = sa.select(parse_requests.c.job_id).where(own, _ACTIVE).limit(cap).subquery()

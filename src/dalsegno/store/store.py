@@ -41,13 +41,18 @@ class Tx:
         self.attempt = attempt
         self.announced: set[str] = set()
 
+    @property
+    def shared(self) -> bool:
+        """Whether the database is one that several engines may work on at once: a PostgreSQL server."""
+        return self.conn.dialect.name == "postgresql"
+
     def announce(self, topic: str) -> None:
         """After the commit, tell whoever waits for `jobs`, `lane:NAME`, `work:SERVICE`, `commands` or `closed`."""
         self.announced.add(topic)
 
     def insert_new(self, table: sa.Table, values: dict[str, Any]) -> Any:
         """Insert a row and return its primary key, or None where a unique key was taken."""
-        dialect = sqlite if self.conn.dialect.name == "sqlite" else postgresql
+        dialect = postgresql if self.shared else sqlite
         (key,) = table.primary_key.columns
         statement = dialect.insert(table).values(values).on_conflict_do_nothing().returning(key)
         return self.conn.execute(statement).scalar()

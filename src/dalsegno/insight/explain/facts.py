@@ -87,7 +87,7 @@ class Facts:
     def __init__(self, tx: Tx) -> None:
         self.tx = tx
         self.now = tx.now
-        if tx.conn.dialect.name == "postgresql":  # young tables have no statistics, and all that is read has an index
+        if tx.shared:  # young tables have no statistics, and all that is read has an index
             tx.conn.execute(sa.text("SET LOCAL enable_seqscan = off"))
 
     # --- one row, by its key ----------------------------------------------------------------------

@@ -46,7 +46,7 @@ def _severity(skew: float) -> Severity:
 def _from_the_future(tx: Tx, now: datetime) -> Iterable[Finding]:
     """The newest of what was written down. On SQLite nothing else tells that a clock was set."""
     query = sa.select(events.c.at).order_by(events.c.tx.desc(), events.c.id.desc())
-    if tx.conn.dialect.name == "sqlite":
+    if not tx.shared:
         query = sa.select(events.c.at).order_by(events.c.id.desc())
     moments = [
         tx.conn.execute(query.limit(1)).scalar(),

@@ -8,7 +8,7 @@ from dalsegno.store.store import Tx
 
 
 def look(tx: Tx) -> list[Finding]:
-    if tx.conn.dialect.name != "sqlite":
+    if tx.shared:
         return []
     problem = str(tx.conn.exec_driver_sql("PRAGMA quick_check(1)").scalar())
     return [] if problem == "ok" else [found("file_damaged", "error", "file", problem=problem)]

@@ -51,7 +51,7 @@ class Lock:
 
 def read_file(tx: Tx) -> File | None:
     """None on PostgreSQL."""
-    if tx.conn.dialect.name != "sqlite":
+    if tx.shared:
         return None
 
     def pragma(name: str) -> int:

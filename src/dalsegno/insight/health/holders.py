@@ -64,7 +64,7 @@ FROM pg_prepared_xacts WHERE database = current_database() LIMIT :most
 
 def read_holders(tx: Tx) -> list[Holder]:
     """Oldest first; nobody on SQLite."""
-    if tx.conn.dialect.name != "postgresql":
+    if not tx.shared:
         return []
     rows = [dict(row) for text in (_SESSIONS, _SLOTS, _PREPARED) for row in tx.rows(sa.text(text), {"most": HOLDERS})]
     holders = [Holder(doing=_doing(row), **row) for row in rows]

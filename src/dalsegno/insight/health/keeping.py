@@ -76,7 +76,7 @@ def _backup(tx: Tx) -> list[Finding]:
 
 
 def _partitions(tx: Tx) -> list[Finding]:
-    if tx.conn.dialect.name != "postgresql":
+    if not tx.shared:
         return []
     return [
         found("default_partition", "warning", f"table:{row['name']}", table=row["parent"], partition=row["name"])

@@ -45,7 +45,7 @@ WHERE d.datname = current_database() ORDER BY mean_exec_time DESC LIMIT :most
 
 def read_slow(tx: Tx) -> list[SlowQuery] | None:
     """None: pg_stat_statements is not there to tell, or not loaded."""
-    if tx.conn.dialect.name != "postgresql":
+    if not tx.shared:
         return None
     if tx.conn.execute(sa.text("SELECT to_regclass('pg_stat_statements')")).scalar() is None:
         return None
@@ -60,7 +60,7 @@ def read_slow(tx: Tx) -> list[SlowQuery] | None:
 
 
 def look(tx: Tx, seconds: float = RUNS) -> list[Finding]:
-    if tx.conn.dialect.name != "postgresql":
+    if not tx.shared:
         return []
     rows = tx.rows(sa.text(_RUNNING), {"seconds": seconds, "most": SLOW})
     return [*map(_running, rows), *_often(read_slow(tx) or [])]

@@ -25,7 +25,7 @@ FROM pg_stat_activity
 
 
 def look(tx: Tx, scarce: float = SCARCE) -> list[Finding]:
-    return list(_findings(tx, scarce)) if tx.conn.dialect.name == "postgresql" else []
+    return list(_findings(tx, scarce)) if tx.shared else []
 
 
 def _findings(tx: Tx, scarce: float) -> Iterable[Finding]:

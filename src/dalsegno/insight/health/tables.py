@@ -50,7 +50,7 @@ ORDER BY n_dead_tup DESC LIMIT :most
 
 def read_tables(tx: Tx) -> list[Table]:
     """The largest; none where the database does not tell."""
-    if tx.conn.dialect.name != "postgresql":
+    if not tx.shared:
         return []
     return [
         Table(
@@ -62,7 +62,7 @@ def read_tables(tx: Tx) -> list[Table]:
 
 
 def look(tx: Tx, dead: int = DEAD) -> list[Finding]:
-    if tx.conn.dialect.name != "postgresql":
+    if not tx.shared:
         return []
     rows = tx.rows(sa.text(_BLOATED), {"dead": dead, "share": SHARE, "most": TABLES})
     return [
