@@ -20,9 +20,12 @@ from tests.servers import caddy
 
 MIB = 1 << 20
 MakeCatalog = Callable[..., Catalog]
-NEVER = {"download.commit.before", "download.commit.after", "land.claimed", "land.reused", "upload.commit.before",
-         "upload.commit.after"}  # fmt: skip
-"""Only met without an engine, without hard links, by a file that somebody else put there, or by an upload in parts."""
+NEVER = {
+    "check.commit.before", "check.commit.after", "download.commit.before", "download.commit.after", "land.claimed",
+    "land.reused", "upload.commit.before", "upload.commit.after",
+}  # fmt: skip
+"""Only met without an engine, by `dalsegno check`, without hard links, by a file that somebody else put there, or by an
+upload in parts."""
 RECEIPTED = ("land.receipt", "land.moved", "land.durable", "land.removed", "settle.commit.before")
 """From here on a song is finished, though it is not written down."""
 
