@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import httpx
@@ -76,7 +77,8 @@ class Listener:
     def stop(self) -> None:
         if self._response is not None:
             stream: Any = self._response.extensions["network_stream"]
-            stream.get_extra_info("socket").shutdown(2)
+            with suppress(OSError):  # the other side has ended it
+                stream.get_extra_info("socket").shutdown(2)
         self.ended.wait(5)
         self._client.close()
 

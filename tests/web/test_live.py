@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -366,6 +367,33 @@ def test_a_server_that_stops_ends_its_streams(
             assert other.ended.wait(10)
     assert not [record for record in caplog.records if "graceful" in record.getMessage()], "none was torn off"
     assert app.state.live.listening == 0
+
+
+def test_whoever_still_waits_for_a_look_when_the_console_closes_is_told_of_nothing(
+    sqlite_url: str, stores: Callable[..., Store]
+) -> None:  # fmt: skip
+    store = stores(sqlite_url)
+
+    async def wait_for_a_page() -> object:
+        reader = look.Reader(store, None)
+        busy, over = threading.Barrier(3), threading.Event()
+
+        def occupy(_: object) -> None:
+            busy.wait(10)
+            over.wait(10)
+
+        others = [asyncio.create_task(reader._read(occupy)) for _ in range(2)]
+        while busy.n_waiting < 2:
+            await asyncio.sleep(0)
+        page = asyncio.create_task(reader.page(Cursor()))
+        await asyncio.sleep(0)
+        reader.close()
+        busy.wait(10)
+        over.set()
+        await asyncio.gather(*others)
+        return await page
+
+    assert asyncio.run(wait_for_a_page()) is None
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------

@@ -68,8 +68,14 @@ class Reader:
 
     async def _ask(self, work: Callable[[], T]) -> T:
         if self._closed:
-            raise DatabaseUnavailable(problem="the console is closing")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            raise _closing()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling()):
+                raise
+            raise _closing() from None  # it was still waiting for its turn
 
     async def _read(self, work: Callable[[Tx], T]) -> T:
         return await self._ask(lambda: self._store.read(work))
@@ -118,6 +124,10 @@ class Reader:
             return await self._read(position)
         except DalSegnoError:
             return None
+
+
+def _closing() -> DatabaseUnavailable:
+    return DatabaseUnavailable(problem="the console is closing")
 
 
 def state_of(file: Path | None) -> tuple[int, ...]:
