@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from dalsegno import Store, open_store
 from dalsegno.clock import ManualClock
-from dalsegno.store.schema import events, items, jobs, prunings, stages
+from dalsegno.store.schema import events, items, jobs, processes, prunings, stages
 from tests.cli.tool import say
 from tests.engine.test_pruner import done, there
 from tests.helpers import every
@@ -32,6 +32,7 @@ def old(here: str) -> Store:
         past.close()
     store = open_store(here)
     done(store)
+    store.write("test", lambda tx: tx.conn.execute(sa.delete(processes)))  # nobody waits a minute for those to be dead
     store.close()
     return open_store(here)
 
