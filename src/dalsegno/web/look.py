@@ -72,10 +72,14 @@ class Reader:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not self._closed or (task is not None and task.cancelling()):
+            if self._was_meant():
                 raise
-            raise _closing() from None  # it was still waiting for its turn
+            raise _closing() from None
+
+    def _was_meant(self) -> bool:
+        """Whether it was the asking task that was canceled, and not only a look whose turn had not come."""
+        task = asyncio.current_task()
+        return not self._closed or (task is not None and task.cancelling() > 0)
 
     async def _read(self, work: Callable[[Tx], T]) -> T:
         return await self._ask(lambda: self._store.read(work))
